@@ -1,0 +1,170 @@
+"""``nn.MultiheadAttention`` in its four paths, and what all subjects on PyTorch share.
+
+PyTorch is imported by the constructors. Arrays: :mod:`adapters.pytorch_arrays`; masks: :mod:`adapters.pytorch_masks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from conformance.spec import Case, Outputs, Problem, Unsupported
+
+if TYPE_CHECKING:
+    import torch
+
+    from adapters.pytorch_arrays import Slots
+
+MHA_DOCUMENTATION = "https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html"
+WIDTH_FAULTS = ("embed-dim-not-divisible", "zero-heads")
+NOT_SHARED_FAULTS = ("value-longer-than-key", "key-longer-than-value", "query-width")
+
+
+class TorchSubject:
+    """What every subject here shares: PyTorch on one thread, and modules kept for reuse by their static options."""
+
+    name: str
+    gives_weights: bool
+    gives_gradients = True
+
+    def __init__(self) -> None:
+        import torch
+
+        torch.set_num_threads(1)
+        self._torch = torch
+        self._kept: dict[Any, Any] = {}
+
+    def versions(self) -> Mapping[str, str]:
+        """The version of PyTorch."""
+        return {"torch": str(self._torch.__version__)}
+
+
+class MultiheadAttention(TorchSubject):
+    """``nn.MultiheadAttention`` in training mode with dropout 0, weights not asked for."""
+
+    name = "torch/mha"
+    gives_weights = False
+    batch_first = True
+
+    def unsupported(self, case: Case) -> Unsupported | None:
+        """Options that the module has no parameter for."""
+        for met, reason in (
+            (case.scale is not None, "nn.MultiheadAttention has no scale parameter"),
+            (case.num_kv_heads != case.num_heads, "nn.MultiheadAttention has no grouped heads"),
+            (
+                case.ill_formed not in WIDTH_FAULTS and case.num_heads * case.head_dim != case.embed_dim,
+                "heads of nn.MultiheadAttention are embed_dim / num_heads wide",
+            ),
+            (case.value_head_dim != case.head_dim, "value heads of nn.MultiheadAttention are as wide as key heads"),
+            (case.output_dim != case.embed_dim, "the output of nn.MultiheadAttention is embed_dim wide"),
+        ):
+            if met:
+                return Unsupported(reason, MHA_DOCUMENTATION)
+        return None
+
+    def attend(self, problem: Problem) -> Outputs:
+        """Multi-head attention of the problem; raises what PyTorch raises."""
+        from adapters.pytorch_arrays import answer
+        from adapters.pytorch_masks import mha_masks
+
+        module, masks = self._module(problem.case), mha_masks(problem)
+        return answer(problem, module, self._slots(problem.case), lambda *inputs: self._call(module, inputs, masks))
+
+    def parameter_count(self, case: Case) -> int:
+        """Number of parameters of PyTorch's own module for the case."""
+        return sum(parameter.numel() for parameter in self._module(case).parameters())
+
+    def _call(
+        self, module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], masks: dict[str, Any]
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        if not self.batch_first:
+            swapped = {id(tensor): tensor.transpose(0, 1) for tensor in inputs}
+            inputs = tuple(swapped[id(tensor)] for tensor in inputs)
+        query, key, value = inputs
+        attn_output, attn_weights = module(
+            query=query,
+            key=key,
+            value=value,
+            need_weights=self.gives_weights,
+            average_attn_weights=False,
+            **masks,
+        )
+        return attn_output if self.batch_first else attn_output.transpose(0, 1), attn_weights
+
+    def _module(self, case: Case) -> torch.nn.MultiheadAttention:
+        options = {
+            "embed_dim": case.embed_dim,
+            "num_heads": case.num_heads,
+            "bias": case.bias,
+            "kdim": case.kdim,
+            "vdim": case.vdim,
+            "add_bias_kv": case.bias_kv,
+            "add_zero_attn": case.zero_attention,
+            "dtype": getattr(self._torch, case.storage),
+        }
+        key = tuple(options.values())
+        if key not in self._kept:
+            self._kept[key] = self._torch.nn.MultiheadAttention(dropout=0.0, batch_first=self.batch_first, **options)
+        module: torch.nn.MultiheadAttention = self._kept[key]
+        return module
+
+    def _slots(self, case: Case) -> Slots:
+        from adapters.pytorch_arrays import Slot as slot
+
+        width = case.embed_dim
+        packed = case.kdim == case.vdim == width
+        slots = {"output_weight": slot("out_proj.weight"), "output_bias": slot("out_proj.bias")}
+        for number, role in enumerate(("query", "key", "value")):
+            rows = slice(number * width, (number + 1) * width)
+            slots[f"{role}_weight"] = slot("in_proj_weight", rows) if packed else slot(f"{role[0]}_proj_weight")
+            slots[f"{role}_bias"] = slot("in_proj_bias", rows)
+        return slots | {"bias_k": slot("bias_k"), "bias_v": slot("bias_v")}
+
+
+class MultiheadAttentionWeights(MultiheadAttention):
+    """``nn.MultiheadAttention`` with ``need_weights=True`` and weights per head."""
+
+    name = "torch/mha@weights"
+    gives_weights = True
+
+
+class MultiheadAttentionSequenceFirst(MultiheadAttention):
+    """``nn.MultiheadAttention`` with ``batch_first=False``."""
+
+    name = "torch/mha@seq-first"
+    batch_first = False
+
+
+class MultiheadAttentionInference(MultiheadAttention):
+    """``nn.MultiheadAttention`` in evaluation under ``inference_mode``: the native fast path, and nothing else.
+
+    Raises ``OtherPathRan`` when ``torch._native_multi_head_attention`` did not run. Forward only.
+    """
+
+    name = "torch/mha@inference"
+    gives_gradients = False
+
+    def unsupported(self, case: Case) -> Unsupported | None:
+        """What ``nn.MultiheadAttention`` cannot do, and what its documentation excludes from the fast path."""
+        floats = case.mask.additive is not None or (case.mask_route == "additive" and bool(case.mask.parts))
+        for met, reason in (
+            (case.sharing != "self" or case.ill_formed in NOT_SHARED_FAULTS, "query, key and value being one tensor"),
+            (not case.bias, "biases"),
+            (case.num_heads % 2 == 1, "an even number of heads"),
+            (case.bias_kv or case.zero_attention, "no extra keys"),
+            (case.kdim != case.embed_dim or case.vdim != case.embed_dim, "kdim = vdim = embed_dim"),
+            (case.mixed, "autocast off"),
+            (floats, "a Boolean mask"),
+        ):
+            if met:
+                return Unsupported(f"the native fast path needs {reason}", MHA_DOCUMENTATION)
+        return super().unsupported(case)
+
+    def _call(
+        self, module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], masks: dict[str, Any]
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        from adapters.pytorch_arrays import must_run
+
+        module.eval()
+        with self._torch.inference_mode(), must_run("aten::_native_multi_head_attention"):
+            return super()._call(module, inputs, masks)

@@ -1,0 +1,264 @@
+"""The case file as its writer sees it: pydantic models that validate it and give the JSON Schema for editors.
+
+Strict, and closed: nothing is coerced and no unknown key passes. What depends on several values together (a padding
+length against the source length) is checked later, on each case.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StringConstraints,
+    Tag,
+    WithJsonSchema,
+    create_model,
+)
+from pydantic_core import PydanticCustomError
+
+from conformance import spec
+
+MAX_ELEMENTS = 2**28  # of one array: 2 GiB in float64
+NOTHING: Any = None  # default of a key that is not given; null itself is refused unless the type allows it
+NAME = r"^[A-Za-z0-9._+-]+$"
+T = TypeVar("T")
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+def _nested(value: list[Any], path: tuple[int, ...] = ()) -> list[Any]:
+    """Refuse what is not a number, and lists of unequal shape, at the place where they stand."""
+    for index, item in enumerate(value):
+        here = (*path, index)
+        if isinstance(item, list):
+            _nested(item, here)
+        elif isinstance(item, bool) or not isinstance(item, int | float):
+            raise PydanticCustomError("not_a_number", "expected numbers or lists of numbers", {"path": here})
+        if (shape_of(item), isinstance(item, list)) != (shape_of(value[0]), isinstance(value[0], list)):
+            message = "ragged: this has shape {found}, the first of its list has {first}"
+            context = {"path": here, "found": str(shape_of(item)), "first": str(shape_of(value[0]))}
+            raise PydanticCustomError("ragged", message, context)
+    return value
+
+
+def shape_of(value: Any) -> list[int]:
+    """Lengths of nested lists, following the first element of each."""
+    if not isinstance(value, list | tuple):
+        return []
+    return [len(value), *(shape_of(value[0]) if value else [])]
+
+
+def _mapping_or_word(value: Any) -> str:
+    return "mapping" if isinstance(value, dict | BaseModel) else "word"
+
+
+def _mapping_or_number(value: Any) -> str:
+    return "mapping" if isinstance(value, dict | BaseModel) else "number"
+
+
+def _stated(model: T) -> T:
+    if isinstance(model, BaseModel) and not model.model_fields_set:
+        raise ValueError("must not be empty")
+    return model
+
+
+NESTED = {"type": "array", "items": {"anyOf": [{"type": "number"}, {"type": "array"}]}}
+Numbers = Annotated[list[Any], AfterValidator(_nested), WithJsonSchema(NESTED)]
+Length = Annotated[int, Field(ge=0, le=MAX_ELEMENTS)]
+Width = Annotated[int, Field(ge=1, le=MAX_ELEMENTS)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Text = Annotated[str, StringConstraints(pattern=r"\S")]
+Name = Annotated[str, StringConstraints(pattern=NAME)]
+Subject = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._*-]+/[A-Za-z0-9._*-]+(@[A-Za-z0-9._*+-]+)?$")]
+Choice = Annotated[list[T], Field(min_length=1)]
+
+
+class PaddingKeys(Strict):
+    lengths: Annotated[list[Length], Field(description="real positions of each sample, one number per sample")] = NOTHING
+    side: Annotated[spec.Side, Field(description="where the padding is; right when left out")] = NOTHING
+    last: Annotated[Length, Field(description="block the last n positions of every sample")] = NOTHING
+    first: Annotated[Length, Field(description="block the first n positions of every sample")] = NOTHING
+
+
+class WindowKeys(Strict):
+    before: Annotated[Length, Field(description="how many keys before its own position a query sees")]
+    after: Annotated[Length, Field(description="how many keys after its own position a query sees")]
+    align: spec.Alignment = "top-left"
+
+
+class ExplicitKeys(Strict):
+    pattern: Annotated[spec.Pattern, Field(description="what is blocked; literal when values are given")] = NOTHING
+    axes: Annotated[spec.Axes, Field(description="shape as letters; TS when left out")] = NOTHING
+    density: Annotated[float, Field(gt=0, lt=1, description="share of blocked positions, for random")] = NOTHING
+    block: Annotated[Width, Field(description="side of a block, for block-diagonal")] = NOTHING
+    indices: Annotated[list[Length], Field(min_length=1, description="rows, keys, heads or samples to block")] = NOTHING
+    values: Annotated[Numbers, Field(description="literal 0 or 1 for each position; 1 blocks")] = NOTHING
+
+
+class AdditiveKeys(Strict):
+    axes: Annotated[spec.Axes, Field(description="shape as letters; TS when left out")] = NOTHING
+    magnitude: Annotated[Finite, Field(ge=0, description="standard deviation of the drawn bias")] = NOTHING
+    minus_inf: Annotated[ExplicitKeys, Field(description="where the bias is minus infinity")] = NOTHING
+    values: Annotated[Numbers, Field(description="the bias itself, number by number")] = NOTHING
+
+
+class MaskKeys(Strict):
+    key_padding: Annotated[PaddingKeys, Field(description="keys past the end of each sample")] = NOTHING
+    query_padding: Annotated[PaddingKeys, Field(description="queries past the end of each sample")] = NOTHING
+    causal: Annotated[spec.Alignment, Field(description="key j ≤ i, or j ≤ i + S − T")] = NOTHING
+    is_causal: Annotated[bool, Field(description="true is causal: top-left")] = NOTHING
+    window: Annotated[WindowKeys, Field(description="keys near the query's own position")] = NOTHING
+    explicit: Annotated[ExplicitKeys, Field(description="a Boolean mask, written or drawn")] = NOTHING
+    additive: Annotated[AdditiveKeys, Field(description="a bias added to the scores")] = NOTHING
+
+
+class DataKeys(Strict):
+    regime: spec.Regime = NOTHING
+    magnitude: Annotated[Finite, Field(gt=0, description="factor on the inputs")] = NOTHING
+    poison: Annotated[float, Field(description="written over keys and values that no query may attend to")] = NOTHING
+
+
+class RaisesKeys(Strict):
+    raises: Annotated[Literal[True], Field(description="the call must raise")]
+
+
+class ExpectedKeys(Strict):
+    attn_output: Numbers = NOTHING
+    attn_weights: Numbers = NOTHING
+
+
+class ExpectKeys(ExpectedKeys):
+    raises: Literal[True] = NOTHING
+
+
+class GivenKeys(Strict):
+    query: Numbers = NOTHING
+    key: Numbers = NOTHING
+    value: Numbers = NOTHING
+    query_weight: Numbers = NOTHING
+    key_weight: Numbers = NOTHING
+    value_weight: Numbers = NOTHING
+    output_weight: Numbers = NOTHING
+    query_bias: Numbers = NOTHING
+    key_bias: Numbers = NOTHING
+    value_bias: Numbers = NOTHING
+    output_bias: Numbers = NOTHING
+    bias_k: Numbers = NOTHING
+    bias_v: Numbers = NOTHING
+    cotangent: Numbers = NOTHING
+
+
+ExpectWord = Literal["agree", "observe"]
+MaskValue = Annotated[
+    Annotated[Literal["none"], Tag("word")] | Annotated[MaskKeys, AfterValidator(_stated), Tag("mapping")],
+    Discriminator(_mapping_or_word),
+]
+DataValue = Annotated[
+    Annotated[spec.Regime, Tag("word")] | Annotated[DataKeys, AfterValidator(_stated), Tag("mapping")],
+    Discriminator(_mapping_or_word),
+]
+ExpectValue = Annotated[
+    Annotated[ExpectWord, Tag("word")] | Annotated[RaisesKeys, Tag("mapping")], Discriminator(_mapping_or_word)
+]
+LiteralExpectValue = Annotated[
+    Annotated[ExpectWord, Tag("word")] | Annotated[ExpectKeys, AfterValidator(_stated), Tag("mapping")],
+    Discriminator(_mapping_or_word),
+]
+
+
+class Sizes(Strict):
+    batch: Annotated[Length, Field(description="B; 2 when left out")] = NOTHING
+    target_length: Annotated[Length, Field(description="T, the number of queries; 5 when left out")] = NOTHING
+    source_length: Annotated[Length, Field(description="S, the number of keys; 7 when left out")] = NOTHING
+    embed_dim: Annotated[Width, Field(description="D, the width of a query; 16 when left out")] = NOTHING
+    num_heads: Annotated[Length, Field(description="H; 4 when left out")] = NOTHING
+    num_kv_heads: Annotated[Length, Field(description="K, heads of key and value; num_heads when left out")] = NOTHING
+    head_dim: Annotated[Width, Field(description="Dh; embed_dim / num_heads when left out")] = NOTHING
+    value_head_dim: Annotated[Width, Field(description="Dhv; head_dim when left out")] = NOTHING
+    kdim: Annotated[Width, Field(description="Dk, the width of a key; embed_dim when left out")] = NOTHING
+    vdim: Annotated[Width, Field(description="Dv, the width of a value; embed_dim when left out")] = NOTHING
+    output_dim: Annotated[Width, Field(description="Do, the width of the output; embed_dim when left out")] = NOTHING
+
+
+class CaseKeys(Sizes):
+    """What any case may state; also the axes of a matrix, and what ``exclude`` compares."""
+
+    dtype: Annotated[spec.Dtype, Field(description="storage dtype; float32 when left out")] = NOTHING
+    mask: Annotated[MaskValue, Field(description="who may not attend to whom; all parts block together")] = NOTHING
+    mask_route: Annotated[spec.MaskRoute, Field(description="in which form the subject gets the mask")] = NOTHING
+    data: Annotated[DataValue, Field(description="how the numbers are drawn")] = NOTHING
+    layout: Annotated[spec.Layout, Field(description="memory layout of the inputs")] = NOTHING
+    sharing: Annotated[spec.Sharing, Field(description="which inputs are one object, or equal")] = NOTHING
+    calls: Annotated[spec.Calls, Field(description="how the subject is called")] = NOTHING
+    bias: Annotated[bool, Field(description="projections have biases; true when left out")] = NOTHING
+    bias_kv: Annotated[bool, Field(description="one learnt row more in keys and values")] = NOTHING
+    zero_attention: Annotated[bool, Field(description="one row of zeros more in keys and values")] = NOTHING
+    scale: Annotated[Finite | None, Field(description="factor on the scores; 1/√head_dim when left out")] = NOTHING
+    ill_formed: Annotated[spec.IllFormed | None, Field(description="what is wrong with the call")] = NOTHING
+    check: Annotated[Choice[spec.Check], Field(description="what is compared")] = NOTHING
+    expect: Annotated[ExpectValue, Field(description="agree when left out; raises for an ill-formed call")] = NOTHING
+
+
+class ScopeKeys(CaseKeys):
+    tags: Annotated[Choice[Name], Field(description="added to the tags of the scopes around")] = NOTHING
+    subjects: Annotated[Choice[Subject], Field(description="the only subjects that answer")] = NOTHING
+    subjects_why: Annotated[Text, Field(description="why only these subjects")] = NOTHING
+
+
+class IncludeKeys(ScopeKeys):
+    name: Annotated[Name, Field(description="the case's name; spelt from the given keys when left out")] = NOTHING
+    why: Annotated[Text, Field(description="why this case; the file's reason when left out")] = NOTHING
+    given: Annotated[GivenKeys, Field(description="inputs and parameters, number by number")] = NOTHING
+    expected: Annotated[ExpectedKeys, Field(description="outputs, number by number")] = NOTHING
+    expect: Annotated[LiteralExpectValue, Field(description="agree, observe, raises, or the outputs")] = NOTHING  # type: ignore[assignment]
+
+
+_AXES: dict[str, Any] = {
+    name: (Annotated[Choice[hint], Field(title=name)], NOTHING)  # type: ignore[valid-type]
+    for name, hint in get_type_hints(CaseKeys, include_extras=True).items()
+    if name in CaseKeys.model_fields
+}
+_AXES["sizes"] = (
+    Annotated[Choice[Annotated[Sizes, AfterValidator(_stated)]], Field(description="several sizes that vary together")],
+    NOTHING,
+)
+MatrixKeys: Any = create_model("MatrixKeys", __base__=Strict, **_AXES)
+Matrix = Annotated[MatrixKeys, AfterValidator(_stated)]
+Combine = Literal["product", "pairwise"]
+
+
+class BlockKeys(Strict):
+    name: Annotated[Name, Field(description="begins the name of each case")] = NOTHING
+    why: Annotated[Text, Field(description="why these cases; the file's reason when left out")] = NOTHING
+    defaults: ScopeKeys = NOTHING
+    matrix: Matrix
+    combine: Combine = "product"
+    exclude: Choice[Annotated[CaseKeys, AfterValidator(_stated)]] = NOTHING
+    check: Choice[spec.Check] = NOTHING
+    expect: ExpectValue = NOTHING
+    tags: Choice[Name] = NOTHING
+
+
+class FileKeys(Strict):
+    suite: Annotated[Name, Field(description="begins the id of each case; no two files share it")]
+    why: Annotated[Text, Field(description="what these cases are for")]
+    defaults: Annotated[ScopeKeys, Field(description="what cases state when they state nothing")] = NOTHING
+    matrix: Annotated[Matrix, Field(description="axes, each with its values")] = NOTHING
+    combine: Annotated[Combine, Field(description="every combination, or every pair of values once")] = "product"
+    exclude: Annotated[
+        Choice[Annotated[CaseKeys, AfterValidator(_stated)]], Field(description="combinations to leave out")
+    ] = NOTHING
+    matrices: Annotated[Choice[BlockKeys], Field(description="more matrices, each with its own keys")] = NOTHING
+    include: Annotated[Choice[IncludeKeys], Field(description="cases written one by one")] = NOTHING
+    check: Choice[spec.Check] = NOTHING
+    expect: ExpectValue = NOTHING
+    tags: Choice[Name] = NOTHING
+    subjects: Choice[Subject] = NOTHING
+    subjects_why: Text = NOTHING

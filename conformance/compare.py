@@ -1,0 +1,149 @@
+"""Outputs against their expectation: what is wrong, of which kind, where it is worst, and how close the rest came.
+
+Structure comes before numbers: presence, shape, dtype, fully blocked rows, finiteness, exact zeros; then the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from conformance.expectation import Expectation
+from conformance.measure import measure_of
+from conformance.policy import FORMATS, Policy
+from conformance.spec import NUMPY_DTYPES, Array, Outputs
+from conformance.verdict import Agrees, Diverges, Finding, Kind, Measure, Worst
+
+
+def compare(expectation: Expectation, actual: dict[str, Array | None], policy: Policy) -> Agrees | Diverges:
+    """Judge every output by name; an output that is None was promised and not given."""
+    findings: list[Finding] = []
+    measures: list[Measure] = []
+    for name, array in actual.items():
+        if array is None:
+            findings.append(Finding(name, "missing", f"{name} was asked for and not returned"))
+            continue
+        misshapen = list(_shape(expectation, name, array))
+        findings += misshapen
+        if any(finding.kind == "shape" for finding in misshapen):
+            continue
+        measures.append(measure_of(expectation, name, array))
+        findings += _numbers(expectation, name, array, policy)
+    return Diverges(tuple(findings), tuple(measures)) if findings else Agrees(tuple(measures))
+
+
+def judged_outputs(
+    expectation: Expectation, outputs: Outputs, gives_weights: bool, gradients: tuple[str, ...]
+) -> dict[str, Array | None]:
+    """What the case checks and the subject says it gives, by output name; None where it is missing."""
+    check = expectation.case.check
+    judged: dict[str, Array | None] = {}
+    if "output" in check:
+        judged["attn_output"] = outputs.attn_output
+    if "weights" in check and gives_weights:
+        judged["attn_weights"] = outputs.attn_weights
+    return judged | {f"{name}.gradient": outputs.gradients.get(name) for name in gradients}
+
+
+def _shape(expectation: Expectation, name: str, actual: Array) -> Iterator[Finding]:
+    expected = expectation.values[name].shape
+    if actual.shape != expected:
+        yield Finding(name, "shape", f"{name} has shape {list(actual.shape)}, expected {list(expected)}")
+    case = expectation.case
+    dtype = NUMPY_DTYPES[case.storage if name.endswith(".gradient") else case.compute]
+    if actual.dtype != dtype:
+        yield Finding(name, "dtype", f"{name} has dtype {actual.dtype}, expected {dtype}")
+
+
+def _numbers(expectation: Expectation, name: str, array: Array, policy: Policy) -> Iterator[Finding]:
+    """Findings about the numbers of one output: each element is counted under the first kind that fits it."""
+    expected, bound = expectation.values[name], expectation.bounds[name]
+    actual = array.astype(expected.dtype)
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = np.abs(actual - expected)
+        wrong = ~(error <= bound)
+    if name in expectation.exact:
+        inexact = ~wrong & (actual.astype(np.float64) != expected.astype(np.float64))
+        yield from _finding(expectation, name, "inexact", inexact, actual, "must be bit-equal: every step is exact here")
+    rows = _in_blocked_rows(expectation, name, expected.shape)
+    if (wrong & rows).any():
+        kind, text = _blocked_row_kind(expectation, name, actual, wrong & rows)
+        yield from _finding(expectation, name, kind, wrong & rows, actual, text)
+    wrong = wrong & ~rows
+    nonfinite = wrong & ~np.isfinite(actual)
+    yield from _finding(expectation, name, "nonfinite", nonfinite, actual, "is not finite where the reference is")
+    zero = wrong & ~nonfinite & (bound == 0) & (expected == 0)
+    yield from _finding(expectation, name, "blocked-weight", zero, actual, "is not exactly 0 at a blocked position")
+    value = wrong & ~nonfinite & ~zero
+    yield from _finding(expectation, name, "value", value, actual, "lies outside the bound")
+    if name == "attn_weights" and not wrong.any():
+        yield from _row_sums(expectation, actual, policy)
+
+
+def _finding(
+    expectation: Expectation, name: str, kind: Kind, where: Array, actual: Array, text: str
+) -> Iterator[Finding]:
+    count = int(where.sum())
+    if not count:
+        return
+    worst = worst_element(expectation.values[name], actual, expectation.bounds[name], where)
+    yield Finding(name, kind, f"{name} {text}", count, where.size, worst)
+
+
+def worst_element(expected: Array, actual: Array, bound: Array, where: Array) -> Worst:
+    """The element of ``where`` with the largest error/bound ratio; not finite beats all, then larger errors win."""
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        error = np.abs(actual - expected).astype(np.float64)
+        ratio = np.where(np.isfinite(error), error / bound, np.inf)
+    ratio = np.where(where, np.where(np.isnan(ratio), 0, ratio), -1)
+    candidates = ratio == ratio.max()
+    index = np.unravel_index(int(np.argmax(np.where(candidates, np.nan_to_num(error, nan=np.inf), -1))), error.shape)
+    place = tuple(int(i) for i in index)
+    return Worst(place, float(expected[index]), float(actual[index]), float(error[index]), float(bound[index]))
+
+
+def _in_blocked_rows(expectation: Expectation, name: str, shape: tuple[int, ...]) -> Array:
+    """Elements of the output or of the weights that belong to a fully blocked row (of any head)."""
+    rows = expectation.fully_blocked
+    if name == "attn_weights":
+        return np.broadcast_to(rows[..., None], shape)
+    if name == "attn_output":
+        return np.broadcast_to(rows.any(axis=1)[..., None], shape)
+    return np.zeros(shape, np.bool_)
+
+
+def _blocked_row_kind(expectation: Expectation, name: str, actual: Array, where: Array) -> tuple[Kind, str]:
+    """Which known behaviour a fully blocked row shows."""
+    if not np.isfinite(actual[where]).all():
+        return "nan-blocked-row", "is not finite in a fully blocked row"
+    if name == "attn_weights":
+        keys = actual.shape[-1]
+        if np.allclose(actual[where], 1 / keys, rtol=0.02):
+            return "uniform-blocked-row", "is uniform over all keys in a fully blocked row"
+        return "blocked-row", "is not exactly 0 in a fully blocked row"
+    for kind, text, other in (
+        ("uniform-blocked-row", "averages all values in a fully blocked row", expectation.uniform_output),
+        ("unmasked-blocked-row", "is answered unmasked in a fully blocked row", expectation.unmasked_output),
+    ):
+        separation = np.abs(other - expectation.values[name])[where].max()
+        if separation > 0 and np.abs(actual - other)[where].max() <= 0.05 * separation:
+            return kind, text  # type: ignore[return-value]  # a tuple of literals loses its type in the loop
+    return "blocked-row", "is not the output bias in a fully blocked row"
+
+
+def _row_sums(expectation: Expectation, weights: Array, policy: Policy) -> Iterator[Finding]:
+    """Rows of weights sum to 1: the errors of the scores cancel in the quotient, so only roundings remain."""
+    storage = FORMATS[expectation.case.compute]
+    softmax = policy.format(policy.softmax, storage)
+    visible = (~expectation.blocked).sum(axis=-1)
+    expected = expectation.values["attn_weights"].sum(axis=-1)
+    bound = 2 * storage.unit_roundoff + 2 * visible * storage.smallest_subnormal
+    bound = bound + (visible + 4) * softmax.unit_roundoff + 4 * visible * softmax.underflow
+    judged = np.isfinite(expectation.bounds["attn_weights"]).all(axis=-1)
+    actual = weights.sum(axis=-1)
+    wrong = judged & ~(np.abs(actual - expected) <= bound)
+    if wrong.any():
+        worst = worst_element(expected, actual, bound, wrong)
+        yield Finding("attn_weights", "row-sum", "a row of attn_weights does not sum to 1", int(wrong.sum()),
+                      wrong.size, worst)

@@ -1,0 +1,84 @@
+"""Flat properties of a case: what the ledger's conditions and the report's search speak about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from conformance.masks import mask_arrays
+from conformance.spec import MASK_PARTS, NUMPY_DTYPES, Case, MaskArrays
+
+
+def facts_of(case: Case) -> dict[str, Any]:
+    """Facts by name, each a string, number or Boolean.
+
+    ``blocked_rows`` tells how many rows have every key blocked: ``none``, ``heads`` (only in some heads), ``some`` or
+    ``all``. ``blocked_by`` tells what blocks them: ``boolean``, ``minus-inf`` or ``both`` (``none`` without such rows).
+    """
+    mask = mask_arrays(case, NUMPY_DTYPES[case.storage])
+    rows, by = _blocked_rows(case, mask)
+    facts: dict[str, Any] = {
+        "suite": case.suite,
+        "dtype": case.dtype,
+        "B": case.batch,
+        "T": case.target_length,
+        "S": case.source_length,
+        "D": case.embed_dim,
+        "H": case.num_heads,
+        "K": case.num_kv_heads,
+        "Dh": case.head_dim,
+        "Dhv": case.value_head_dim,
+        "kdim": case.kdim,
+        "vdim": case.vdim,
+        "output_dim": case.output_dim,
+        "lengths": _lengths(case),
+        "empty": _empty(case),
+        "widths": "plain" if case.plain_widths else "own",
+        "mask": str(case.mask),
+        "route": case.mask_route,
+        "data": case.data.regime,
+        "poison": "none" if case.data.poison is None else str(case.data.poison),
+        "layout": case.layout,
+        "sharing": case.sharing,
+        "calls": case.calls,
+        "bias": case.bias,
+        "bias_kv": case.bias_kv,
+        "zero_attention": case.zero_attention,
+        "scale": "default" if case.scale is None else case.scale,
+        "ill_formed": case.ill_formed or "none",
+        "expect": case.expect,
+        "gradients": case.wants_gradients,
+        "blocked_rows": rows,
+        "blocked_by": by,
+        "causal": case.mask.causal or "none",
+        "axes": case.mask.explicit.axes if case.mask.explicit else "none",
+    }
+    return facts | {part: part in case.mask.parts for part in MASK_PARTS if part != "causal"}
+
+
+def _lengths(case: Case) -> str:
+    """How target and source length compare: ``T<S``, ``T=S`` or ``T>S``."""
+    T, S = case.target_length, case.source_length
+    return "T=S" if T == S else "T<S" if T < S else "T>S"
+
+
+def _empty(case: Case) -> str:
+    sizes = {"batch": case.batch, "target": case.target_length, "source": case.source_length}
+    return "+".join(name for name, size in sizes.items() if size == 0) or "none"
+
+
+def _blocked_rows(case: Case, mask: MaskArrays) -> tuple[str, str]:
+    shape, bias, union = mask.shape, mask.bias(), mask.blocked()
+    boolean = np.zeros(shape, np.bool_) if union is None else np.broadcast_to(union, shape)
+    infinite = np.zeros(shape, np.bool_) if bias is None else np.broadcast_to(np.isneginf(bias.astype(float)), shape)
+    if case.extra_keys or 0 in shape[:3]:
+        return "none", "none"
+    rows = (boolean | infinite).all(axis=-1)
+    if not rows.any():
+        return "none", "none"
+    heads = rows.all(axis=1)  # [B, T], blocked in every head
+    amount = "all" if heads.all() else "some" if heads.any() else "heads"
+    if boolean.all(axis=-1)[rows].all():
+        return amount, "boolean"
+    return amount, "minus-inf" if infinite.all(axis=-1)[rows].all() else "both"

@@ -1,0 +1,58 @@
+// Every row of the run, from the index in the page.
+import { byId } from "./dom.js";
+
+const index = JSON.parse(byId("index").textContent);
+
+export const statuses = index.statuses;
+export const symbols = index.symbols;
+export const meanings = index.meanings;
+export const factKeys = index.keys;
+
+const cases = index.cases.map(([file, line, suite, name, why, ...facts], number) => ({
+  number,
+  file: index.values[file],
+  line,
+  suite: index.values[suite],
+  name: index.values[name],
+  why: index.values[why],
+  facts: Object.fromEntries(
+    index.keys.map((key, place) => [key, index.values[facts[place]]]).filter(([, value]) => value !== null),
+  ),
+}));
+
+const listed = new Set(index.listed);
+
+/** All rows in the order of the run. `listed` rows stand in the page as HTML. */
+export const rows = index.rows.map(([place, subject, status, ratio, summary, kinds, node], number) => ({
+  number,
+  case: cases[place],
+  subject: index.values[subject],
+  status: statuses[status],
+  diverging: status < index.diverging,
+  ratio: ratio === null ? null : Number(ratio),
+  summary: index.values[summary],
+  kinds: index.values[kinds] ? index.values[kinds].split(" ") : [],
+  node: index.values[node],
+  listed: listed.has(number),
+}));
+
+const byNode = new Map(rows.map((row) => [row.node, row]));
+const place = new Map(index.listed.map((number, order) => [number, order]));
+
+export const rowOf = (node) => byNode.get(node) ?? null;
+
+/** Rows in the order in which the page shows them: the listed divergences, then the others by severity. */
+export function inPageOrder(some) {
+  const rank = (row) => (row.listed ? place.get(row.number) : rows.length * (1 + statuses.indexOf(row.status)) + row.number);
+  return [...some].sort((one, other) => rank(one) - rank(other));
+}
+
+export const stem = (file) => file.split("/").pop().replace(/\.ya?ml$/, "") || file;
+export const fact = (row, key) => row.case.facts[key] ?? "";
+
+/** A case's id without the topic it may begin with. */
+export function shortName({ name, file }) {
+  const topic = stem(file);
+  const rest = [`${topic}/`, `${topic}::`].find((start) => name.startsWith(start));
+  return rest ? name.slice(rest.length) || name : name;
+}

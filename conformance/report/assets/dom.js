@@ -1,0 +1,54 @@
+// Small helpers. Text of a run enters the page only through textContent and attributes, never as markup.
+
+/** An element with attributes and children; children that are null are left out. */
+export function el(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value === true) element.setAttribute(name, "");
+    else if (value !== false && value != null) element.setAttribute(name, value);
+  }
+  element.append(...children.filter((child) => child != null));
+  return element;
+}
+
+/** Text of unknown direction, kept from reordering what stands around it. */
+export function isolated(text, className) {
+  return el("bdi", { class: className }, visibleText(String(text)));
+}
+
+/** Control characters as their pictures, as the server side writes them. */
+export function visibleText(text) {
+  const picture = (found) => {
+    const code = found.codePointAt(0);
+    return code < 0x20 ? String.fromCharCode(0x2400 + code) : `\\x${code.toString(16)}`;
+  };
+  return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g, picture);
+}
+
+export const byId = (id) => document.getElementById(id);
+export const count = (number) => number.toLocaleString("en-US");
+export const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+
+/** An error/bound ratio in at most six characters, by the rule of the Python side. */
+export function ratioText(ratio) {
+  if (ratio == null) return "—";
+  if (!Number.isFinite(ratio)) return "∞";
+  if (ratio === 0) return "0";
+  if (ratio > 0.995 && ratio < 1.005 && ratio !== 1) return ratio > 1 ? ">1.00" : "<1.00";
+  if (ratio >= 0.01 && ratio < 9.995) return ratio.toFixed(2);
+  if (ratio >= 9.995 && ratio < 9999.5) return ratio.toFixed(0);
+  return ratio.toExponential(1).replace(".0e", "e").replace("e+", "e");
+}
+
+/** A number with the digits given, with NaN and infinities as people write them. */
+export function numberText(value, digits = 9) {
+  if (Number.isNaN(value)) return "NaN";
+  if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
+  return String(Number(value.toPrecision(digits)));
+}
+
+/** Says something to a screen reader. */
+export function say(text) {
+  byId("said").textContent = text;
+}

@@ -1,0 +1,163 @@
+"""One (case, subject) from start to verdict."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+import numpy as np
+
+from conformance.adapter import Subject
+from conformance.compare import compare, judged_outputs
+from conformance.expectation import Answer, Expectation, sample_of
+from conformance.policy import ENVELOPE, Policy
+from conformance.spec import Array, Case, Outputs, Problem, Unsupported
+from conformance.tensors import parameter_names, problem_of
+from conformance.verdict import Agrees, Diverges, Errored, Finding, Verdict
+
+# An ill-formed call must be refused; these exceptions are accidents, not refusals.
+ACCIDENTS = (AttributeError, NameError, ImportError, KeyError, NotImplementedError, MemoryError)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A verdict with what it was reached from: ``tensors`` as in :meth:`conformance.store.Run.tensors`, kept for
+    divergences only; ``seconds`` of CPU time by stage."""
+
+    verdict: Verdict
+    tensors: dict[str, Array] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def judge(case: Case, subject: Subject) -> Verdict:
+    """The verdict of one case on one subject."""
+    return examine(case, subject).verdict
+
+
+def examine(case: Case, subject: Subject) -> Outcome:
+    """Run a subject on a case and judge every output; whatever is raised becomes an Errored verdict."""
+    seconds: dict[str, float] = {}
+    try:
+        limit = subject.unsupported(case)
+        if limit is not None:
+            return Outcome(limit)
+        if case.expect == "raises":
+            return Outcome(_refusal(case, subject, seconds), seconds=seconds)
+        with _timed(seconds, "reference"):
+            problem, expectation = expected(case, policy_of(subject))
+        with _timed(seconds, "subject"):
+            answers = _answers(problem, subject)
+        with _timed(seconds, "compare"):
+            return _judged(case, subject, expectation, answers, seconds)
+    except Exception as error:
+        return Outcome(errored(error), seconds=seconds)
+
+
+def policy_of(subject: Subject) -> Policy:
+    """The policy a subject declares, or the envelope of all common choices."""
+    policy: Policy = getattr(subject, "policy", ENVELOPE)
+    return policy
+
+
+@lru_cache(maxsize=8)
+def _answer(case: Case) -> Answer:
+    return Answer.of(problem_of(case))
+
+
+@lru_cache(maxsize=16)
+def expected(case: Case, policy: Policy) -> tuple[Problem, Expectation]:
+    """Problem and expectation of a case, shared between the subjects of one policy."""
+    answer = _answer(case)
+    return answer.problem, answer.under(policy)
+
+
+def errored(error: BaseException) -> Errored:
+    """The verdict that keeps an exception, its message and its traceback."""
+    lines = "".join(traceback.format_exception(error))
+    return Errored(type(error).__name__, str(error).strip() or type(error).__name__, lines)
+
+
+def _refusal(case: Case, subject: Subject, seconds: dict[str, float]) -> Verdict:
+    """Agrees when the subject refuses the ill-formed call."""
+    problem = problem_of(case)
+    try:
+        with _timed(seconds, "subject"):
+            subject.attend(problem)
+    except ACCIDENTS as error:
+        return errored(error)
+    except Exception as error:
+        return Agrees(note=f"raised {type(error).__name__}: {error}")
+    return Diverges((Finding("call", "accepted", f"the ill-formed call ({case.ill_formed}) was accepted"),))
+
+
+def _answers(problem: Problem, subject: Subject) -> list[Outputs]:
+    """The subject's answers: one, or two to the same call, or one put together from single samples."""
+    match problem.case.calls:
+        case "repeated":
+            return [subject.attend(problem), subject.attend(problem)]
+        case "one-sample-at-a-time" if problem.case.batch > 0:
+            return [_together([subject.attend(sample_of(problem, index)) for index in range(problem.case.batch)])]
+        case _:
+            return [subject.attend(problem)]
+
+
+def _together(parts: list[Outputs]) -> Outputs:
+    """One output from those of single samples. Parameter gradients are sums over samples and are left out: adding
+    them here would be this suite's rounding, not the subject's."""
+    weights = [part.attn_weights for part in parts if part.attn_weights is not None]
+    names = [name for name in parts[0].gradients if name in ("query", "key", "value")]
+    return Outputs(
+        np.concatenate([part.attn_output for part in parts]),
+        np.concatenate(weights) if weights else None,
+        {name: np.concatenate([part.gradients[name] for part in parts]) for name in names},
+    )
+
+
+def _judged(
+    case: Case, subject: Subject, expectation: Expectation, answers: list[Outputs], seconds: dict[str, float]
+) -> Outcome:
+    gradients: tuple[str, ...] = ()
+    if subject.gives_gradients and case.wants_gradients:
+        gradients = case.input_gradients
+        if case.calls != "one-sample-at-a-time":
+            gradients += parameter_names(case)
+    policy = policy_of(subject)
+    judged = [judged_outputs(expectation, outputs, subject.gives_weights, gradients) for outputs in answers]
+    verdicts = [compare(expectation, outputs, policy) for outputs in judged]
+    shown = next((index for index, verdict in enumerate(verdicts) if isinstance(verdict, Diverges)), 0)
+    verdict = verdicts[shown]
+    if isinstance(verdict, Diverges):
+        if shown > 0:  # the first call was right
+            findings = tuple(replace(finding, kind="unstable") for finding in verdict.findings)
+            verdict = replace(verdict, findings=findings)
+        return Outcome(verdict, _tensors(expectation, judged[shown], verdict), seconds)
+    return Outcome(verdict, {}, seconds)
+
+
+def _tensors(expectation: Expectation, actual: dict[str, Array | None], verdict: Diverges) -> dict[str, Array]:
+    found: dict[str, Array] = {"blocked": expectation.blocked}
+    for name in dict.fromkeys(finding.output for finding in verdict.findings):
+        array = actual.get(name)
+        if array is not None and array.shape == expectation.values[name].shape:
+            found[f"{name}/actual"] = array.astype(np.float64)
+            found[f"{name}/expected"] = expectation.values[name].astype(np.float64)
+            found[f"{name}/bound"] = expectation.bounds[name]
+    return found
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+    start = time.process_time()
+    try:
+        yield
+    finally:
+        seconds[stage] = seconds.get(stage, 0.0) + time.process_time() - start
+
+
+def unsupported_reason(limit: Unsupported) -> str:
+    """Reason and link in one line."""
+    return limit.reason if limit.link is None else f"{limit.reason} ({limit.link})"

@@ -1,0 +1,164 @@
+"""Case → Problem: every number is drawn from the case's id, so the same file gives the same arrays everywhere.
+
+Each array has a generator of its own, seeded by the case's id and the array's name: adding an array to a problem
+changes no other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from conformance import masks
+from conformance.seeds import generator
+from conformance.regimes import shape_numbers
+from conformance.spec import NUMPY_DTYPES, Array, Case, Data, Parameters, Problem
+
+INPUTS = ("query", "key", "value")
+
+
+def problem_of(case: Case) -> Problem:
+    """The arrays of a case, in its storage dtype, malformed as ``case.ill_formed`` asks.
+
+    Raises ValueError when the data regime cannot be built in the case's sizes.
+    """
+    numbers = {name: _normal(case, name, shape) for name, shape in shapes(case).items()}
+    numbers = _shared(case, shape_numbers(case, numbers))
+    numbers.update({name: np.array(value, np.float64) for name, value in case.literals.given if name in numbers})
+    dtype = NUMPY_DTYPES[case.storage]
+    stored = {name: array.astype(dtype) for name, array in numbers.items()}
+    mask = masks.mask_arrays(case, dtype)
+    if case.data.poison is not None:
+        _poison(case.data, stored, mask)
+    laid_out = _laid_out(case, stored)
+    for array in laid_out.values():
+        array.flags.writeable = False  # a subject that writes into its inputs must not change another's verdict
+    parameters = Parameters(**{name: laid_out[name] for name in parameter_names(case)})
+    problem = Problem(case, *(laid_out[name] for name in INPUTS), parameters, mask, laid_out["cotangent"])
+    return problem if case.ill_formed is None else _malformed(problem)
+
+
+def parameter_names(case: Case) -> tuple[str, ...]:
+    """Names of the parameters a case has, in neutral order."""
+    return tuple(name for name in shapes(case) if name not in (*INPUTS, "cotangent"))
+
+
+def shapes(case: Case) -> dict[str, tuple[int, ...]]:
+    """Shape of every array of a well-formed problem by name, absent parameters left out."""
+    B, T, S = case.batch, case.target_length, case.source_length
+    query_width, key_width = case.num_heads * case.head_dim, case.num_kv_heads * case.head_dim
+    value_width, context_width = case.num_kv_heads * case.value_head_dim, case.num_heads * case.value_head_dim
+    if case.ill_formed in ("embed-dim-not-divisible", "zero-heads"):
+        query_width = key_width = value_width = context_width = case.embed_dim
+    found: dict[str, tuple[int, ...]] = {
+        "query": (B, T, case.embed_dim),
+        "key": (B, S, case.kdim),
+        "value": (B, S, case.vdim),
+        "query_weight": (case.embed_dim, query_width),
+        "key_weight": (case.kdim, key_width),
+        "value_weight": (case.vdim, value_width),
+        "output_weight": (context_width, case.output_dim),
+        "cotangent": (B, T, case.output_dim),
+    }
+    if case.bias:
+        found |= {"query_bias": (query_width,), "key_bias": (key_width,)}
+        found |= {"value_bias": (value_width,), "output_bias": (case.output_dim,)}
+    if case.bias_kv:
+        found |= {"bias_k": (key_width,), "bias_v": (value_width,)}
+    return found
+
+
+def _normal(case: Case, name: str, shape: tuple[int, ...]) -> Array:
+    """Standard normal inputs; weights scaled by 1/√fan-in so that every stage keeps magnitude 1; small biases."""
+    numbers: Array = generator(case, name).standard_normal(shape)
+    if name.endswith("_weight"):
+        return numbers / np.sqrt(max(shape[0], 1))
+    return numbers * 0.3 if name.endswith("_bias") else numbers
+
+
+def _shared(case: Case, numbers: dict[str, Array]) -> dict[str, Array]:
+    match case.sharing:
+        case "self" | "equal-copies":
+            numbers["key"] = numbers["value"] = numbers["query"]
+        case "key-value":
+            numbers["value"] = numbers["key"]
+        case "separate":
+            pass
+    return numbers
+
+
+def _poison(data: Data, stored: dict[str, Array], mask: masks.MaskArrays) -> None:
+    blocked = mask.blocked()
+    if blocked is None:
+        raise ValueError("data.poison needs a mask that blocks a key for every query of a sample")
+    unseen = np.broadcast_to(blocked, mask.shape).all(axis=(1, 2))
+    if not unseen.any():
+        raise ValueError("data.poison needs a key that no query of its sample may attend to; this mask leaves none")
+    for name in ("key", "value"):
+        stored[name] = np.where(unseen[..., None], np.array(data.poison, stored[name].dtype), stored[name])
+
+
+def _laid_out(case: Case, stored: dict[str, Array]) -> dict[str, Array]:
+    """Give the inputs the memory layout asked for, and make shared inputs one object."""
+    arrays = {name: _layout(case, array) if name in INPUTS else array for name, array in stored.items()}
+    if case.sharing == "self":
+        arrays["key"] = arrays["value"] = arrays["query"]
+    elif case.sharing == "key-value":
+        arrays["value"] = arrays["key"]
+    return arrays
+
+
+def _layout(case: Case, array: Array) -> Array:
+    match case.layout:
+        case "transposed":
+            return np.ascontiguousarray(array.swapaxes(0, 1)).swapaxes(0, 1)
+        case "negative-stride":
+            return np.ascontiguousarray(array[:, ::-1])[:, ::-1]
+        case "broadcast":
+            return np.broadcast_to(array[:1], array.shape)
+        case "contiguous":
+            return np.ascontiguousarray(array)
+
+
+def _malformed(problem: Problem) -> Problem:
+    """Break the one thing that ``case.ill_formed`` names; embed_dim and num_heads are broken by the case itself."""
+
+    def longer(array: Array, axis: int) -> Array:
+        return np.concatenate([array, array.take([0], axis)], axis)
+
+    def explicit(change: Any) -> Problem:
+        return replace(problem, mask=replace(problem.mask, explicit=change))
+
+    mask = problem.mask
+    match problem.case.ill_formed:
+        case "value-longer-than-key":
+            return replace(problem, value=longer(problem.value, 1))
+        case "key-longer-than-value":
+            return replace(problem, key=longer(problem.key, 1))
+        case "query-width":
+            return replace(problem, query=longer(problem.query, 2))
+        case "mask-target-too-long":
+            return explicit(longer(_present(mask.explicit), -2))
+        case "mask-source-too-long":
+            return explicit(longer(_present(mask.explicit), -1))
+        case "integer-mask":
+            return explicit(_present(mask.explicit).astype(np.int64))
+        case "mask-rank-1":
+            return explicit(_present(mask.explicit).reshape(-1, mask.shape[3])[0])
+        case "padding-mask-as-attention-mask":
+            padding = _present(mask.key_padding)
+            return replace(problem, mask=replace(mask, explicit=padding, key_padding=None, key_lengths=None))
+        case "padding-mask-wrong-batch":
+            lengths = None if mask.key_lengths is None else longer(mask.key_lengths, 0)
+            padding = longer(_present(mask.key_padding), 0)
+            return replace(problem, mask=replace(mask, key_padding=padding, key_lengths=lengths))
+        case _:
+            return problem
+
+
+def _present(array: Array | None) -> Array:
+    if array is None:
+        raise ValueError("this ill-formed call needs a mask to malform: give it an explicit or a key_padding part")
+    return array
