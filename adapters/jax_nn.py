@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -54,9 +54,9 @@ class _JaxSubject:
     """Construction, projections and gradients; a subclass gives the attention between the projections."""
 
     name: str
-    gives_weights: ClassVar[bool] = False
-    gives_gradients: ClassVar[bool] = True
-    compiled: ClassVar[bool] = True
+    gives_weights: bool = False
+    gives_gradients: bool = True
+    compiled: bool = True
 
     def __init__(self) -> None:
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -223,12 +223,11 @@ class Textbook(_JaxSubject):
         return aggregate.astype(storage), weights
 
 
+SUBJECTS: tuple[type[_JaxSubject], ...] = (DotProductAttention, DotProductAttentionJit, Textbook)
 ADAPTER = Adapter(
     framework="jax",
     modules=("jax",),
     install="pip install 'attention-conformance[jax]'",
-    subjects={
-        subject.name: subject for subject in (DotProductAttention, DotProductAttentionJit, Textbook)
-    },
+    subjects={subject.name: subject for subject in SUBJECTS},
     slow=frozenset({DotProductAttention.name}),
 )

@@ -78,9 +78,7 @@ class Attended:
     aggregate: Array  # [..., T, Dhv]
 
 
-def attend(
-    query: Array, key: Array, value: Array, masking: Masking, scale: float, precision: Precision
-) -> Attended:
+def attend(query: Array, key: Array, value: Array, masking: Masking, scale: float, precision: Precision) -> Attended:
     """softmax(scale · Q Kᵀ + bias) V over the keys that are not blocked; a row without any has weights 0.
 
     query [..., T, Dh], key [..., S + E, Dh], value [..., S + E, Dhv].
@@ -98,7 +96,8 @@ def _softmax(scores: Array) -> Array:
     highest = scores.max(axis=-1, keepdims=True, initial=-np.inf)
     exponentials = np.exp(scores - np.where(np.isneginf(highest), 0, highest))
     total = exponentials.sum(axis=-1, keepdims=True)
-    return exponentials / np.where(total == 0, 1, total)
+    probabilities: Array = exponentials / np.where(total == 0, 1, total)
+    return probabilities
 
 
 @dataclass(frozen=True)

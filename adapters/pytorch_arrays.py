@@ -88,17 +88,18 @@ def input_tensors(problem: Problem, *, with_gradients: bool) -> tuple[torch.Tens
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a neutral parameter lives: the framework's tensor by name, and the rows of it.
+    """Where a neutral parameter lives: the framework's tensor by name, and its rows from ``start`` to ``stop``.
 
     PyTorch stores a weight as [out, in], the neutral layout as [in, out]; three-axis rows hold a vector.
     """
 
     tensor: str
-    rows: slice = slice(None)
+    start: int = 0
+    stop: int | None = None
 
     def neutral(self, stored: torch.Tensor) -> torch.Tensor:
         """The part of the framework's tensor, or of its gradient, as a view in the neutral layout."""
-        part = stored[self.rows] if stored.dim() < 3 else stored.view(-1)
+        part = stored[self.start : self.stop] if stored.dim() < 3 else stored.view(-1)
         return part.T if part.dim() == 2 else part
 
 
@@ -118,13 +119,15 @@ def answer(
     module: torch.nn.Module,
     slots: Slots,
     call: Callable[..., tuple[torch.Tensor, torch.Tensor | None]],
+    *,
+    gives_gradients: bool = True,
 ) -> Outputs:
     """Load parameters, call ``call(query, key, value)`` under the case's policy, and differentiate if asked to.
 
     An ill-formed call that is accepted is not differentiated: its output may have any shape.
     """
     case = problem.case
-    differentiate = case.wants_gradients and case.ill_formed is None
+    differentiate = gives_gradients and case.wants_gradients and case.ill_formed is None
     load_parameters(module, slots, problem)
     query, key, value = input_tensors(problem, with_gradients=differentiate)
     with autocast(case):

@@ -68,7 +68,13 @@ class MultiheadAttention(TorchSubject):
         from adapters.pytorch_masks import mha_masks
 
         module, masks = self._module(problem.case), mha_masks(problem)
-        return answer(problem, module, self._slots(problem.case), lambda *inputs: self._call(module, inputs, masks))
+        return answer(
+            problem,
+            module,
+            self._slots(problem.case),
+            lambda *inputs: self._call(module, inputs, masks),
+            gives_gradients=self.gives_gradients,
+        )
 
     def parameter_count(self, case: Case) -> int:
         """Number of parameters of PyTorch's own module for the case."""
@@ -115,9 +121,9 @@ class MultiheadAttention(TorchSubject):
         packed = case.kdim == case.vdim == width
         slots = {"output_weight": slot("out_proj.weight"), "output_bias": slot("out_proj.bias")}
         for number, role in enumerate(("query", "key", "value")):
-            rows = slice(number * width, (number + 1) * width)
-            slots[f"{role}_weight"] = slot("in_proj_weight", rows) if packed else slot(f"{role[0]}_proj_weight")
-            slots[f"{role}_bias"] = slot("in_proj_bias", rows)
+            rows = (number * width, (number + 1) * width)
+            slots[f"{role}_weight"] = slot("in_proj_weight", *rows) if packed else slot(f"{role[0]}_proj_weight")
+            slots[f"{role}_bias"] = slot("in_proj_bias", *rows)
         return slots | {"bias_k": slot("bias_k"), "bias_v": slot("bias_v")}
 
 
@@ -153,7 +159,6 @@ class MultiheadAttentionInference(MultiheadAttention):
             (case.num_heads % 2 == 1, "an even number of heads"),
             (case.bias_kv or case.zero_attention, "no extra keys"),
             (case.kdim != case.embed_dim or case.vdim != case.embed_dim, "kdim = vdim = embed_dim"),
-            (case.mixed, "autocast off"),
             (floats, "a Boolean mask"),
         ):
             if met:

@@ -185,7 +185,7 @@ class PackedAttention(HandwrittenAttention):
         found, start = super().slots(), 0
         for role, size in zip(("query", "key", "value"), self.sizes):
             for kind in ("weight", "bias"):
-                found[f"{role}_{kind}"] = Slot(f"packed_projection.{kind}", slice(start, start + size))
+                found[f"{role}_{kind}"] = Slot(f"packed_projection.{kind}", start, start + size)
             start += size
         return found
 

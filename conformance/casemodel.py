@@ -81,7 +81,9 @@ Choice = Annotated[list[T], Field(min_length=1)]
 
 
 class PaddingKeys(Strict):
-    lengths: Annotated[list[Length], Field(description="real positions of each sample, one number per sample")] = NOTHING
+    lengths: Annotated[list[Length], Field(description="real positions of each sample, one number per sample")] = (
+        NOTHING
+    )
     side: Annotated[spec.Side, Field(description="where the padding is; right when left out")] = NOTHING
     last: Annotated[Length, Field(description="block the last n positions of every sample")] = NOTHING
     first: Annotated[Length, Field(description="block the first n positions of every sample")] = NOTHING

@@ -97,7 +97,9 @@ def read_document(path: Path, root: Path | None = None) -> tuple[Document | None
     if tree is None:
         return None, faults or (Fault(file, 1, 1, "the file is empty"),)
     if not isinstance(tree.value, dict):
-        message = "the file is empty" if tree.value is None else f"expected keys with values, got {describe(tree.plain)}"
+        message = (
+            "the file is empty" if tree.value is None else f"expected keys with values, got {describe(tree.plain)}"
+        )
         return None, (*faults, fault_at(file, lines, tree.line, tree.column, message))
     return Document(file, lines, tree), faults
 
@@ -155,7 +157,9 @@ def _explained(details: ErrorDetails, model: type[BaseModel]) -> tuple[str, str 
         case "list_type":
             return f"expected a list, got {describe(given)}", None if given is None else f"[{_yaml(given)}]"
         case kind:
-            return _PHRASES.get(kind, "{msg}").format_map({"given": describe(given), "msg": details["msg"]} | context), None
+            return _PHRASES.get(kind, "{msg}").format_map(
+                {"given": describe(given), "msg": details["msg"]} | context
+            ), None
 
 
 _PHRASES: Mapping[str, str] = {

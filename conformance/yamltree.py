@@ -126,7 +126,9 @@ class _Builder:
                 self.check_tag(event)
                 if len(self.stack) >= MAX_DEPTH:
                     self.stop(event, f"nested deeper than {MAX_DEPTH} levels")
-                self.stack.append(_Open(self.node(event, {} if isinstance(event, MappingStartEvent) else []), event.anchor))
+                self.stack.append(
+                    _Open(self.node(event, {} if isinstance(event, MappingStartEvent) else []), event.anchor)
+                )
             case MappingEndEvent() | SequenceEndEvent():
                 ended = self.stack.pop()
                 self.finish(ended.node, ended.anchor)
@@ -169,7 +171,9 @@ class _Builder:
             return
         name = key.value if isinstance(key.value, str) else _written(key.value)
         if name == "<<":
-            self.flaws.append(Flaw(key.line, key.column, "merge keys are not supported; use defaults, or repeat the keys"))
+            self.flaws.append(
+                Flaw(key.line, key.column, "merge keys are not supported; use defaults, or repeat the keys")
+            )
         elif name in mapping.value:
             first = mapping.value[name][0].line
             self.flaws.append(Flaw(key.line, key.column, f"duplicate key {name!r}, first given in line {first}"))

@@ -221,7 +221,8 @@ def central_difference(problem: Problem, name: str, index: tuple[int, ...], step
             changed = replace(problem, parameters=replace(problem.parameters, **{name: array}))
         else:
             roles = zip(("query", "key", "value"), problem.input_names, strict=True)
-            changed = replace(problem, **{role: array for role, source in roles if source == name})
+            inputs: dict[str, Any] = {role: array for role, source in roles if source == name}
+            changed = replace(problem, **inputs)
         return float((loop_attention(changed)[0] * problem.cotangent).sum())
 
     return (objective(step) - objective(-step)) / (2 * step)

@@ -37,6 +37,7 @@ SCRIPTS = (
     "heatmap.js",
     "maskpicture.js",
     "panels.js",
+    "heatsection.js",
     "casepage.js",
     "keys.js",
     "main.js",

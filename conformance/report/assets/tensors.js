@@ -19,10 +19,10 @@ export async function detailOf(row) {
 /** The outputs of a row by name: {name, shape, expected, actual, error, bound, ratio} over flat arrays. */
 export async function outputsOf(row, layout) {
   const buffer = layout.length ? await inflate(`tensors-${row.number}`) : null;
-  return new Map(buffer ? layout.map((entry) => [entry.name, read(buffer, entry)]) : []);
+  return new Map(buffer ? layout.map((entry) => [entry.name, unpack(buffer, entry)]) : []);
 }
 
-function read(buffer, { name, shape, kind, at }) {
+function unpack(buffer, { name, shape, kind, at }) {
   const size = shape.reduce((product, length) => product * length, 1);
   const Type = kind === "<f8" ? Float64Array : Float32Array;
   const plane = (number) => {

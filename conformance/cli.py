@@ -1,0 +1,179 @@
+"""The command line: ``python -m conformance``. No command imports a framework unless it runs one."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from conformance.environment import one_thread_each
+
+if TYPE_CHECKING:
+    from conformance.pair import Pair
+    from conformance.store import Run
+
+EXIT_OK, EXIT_DIVERGES, EXIT_USAGE = 0, 1, 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status: 0 fine, 1 faults or a divergence, 2 wrong usage."""
+    one_thread_each(os.environ)
+    options = _parser().parse_args(arguments)
+    status: int = options.command(options)
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m conformance", description="A differential conformance suite for multi-head attention.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, run: object, text: str) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=text, description=text)
+        made.set_defaults(command=run)
+        return made
+
+    check = command("check", _check, "validate case files and the ledger without running anything")
+    check.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    command("subjects", _subjects, "list the subjects and whether their framework is installed")
+    report = command("report", _report, "write the HTML report of a run again")
+    report.add_argument("run", nargs="?", type=Path, help="folder of a run (default: the newest in reports/)")
+    for name, run, text in (
+        ("repro", _repro, "run one pair again, or write it as a script that needs only NumPy and the framework"),
+        ("explain", _explain, "show what is known about one pair of the newest run"),
+    ):
+        made = command(name, run, text)
+        made.add_argument("id", metavar="ID", help="such as 'causal/T3-S5-float32[torch/mha]'")
+        made.add_argument("--cases", type=Path, default=Path("cases"), help="folder of case files (default: cases)")
+        if name == "repro":
+            made.add_argument("--script", action="store_true", help="print the script instead of running the pair")
+        else:
+            made.add_argument("--run", type=Path, help="folder of a run (default: the newest in reports/)")
+    command("schema", _schema, "print the JSON Schema of case files")
+    return parser
+
+
+def _check(options: argparse.Namespace) -> int:
+    from conformance.errors import LocatedError
+    from conformance.ledger import FILE_NAME
+    from conformance.suite import cases_of, duplicate_suite, ledger_of
+
+    status = EXIT_OK
+    for path in options.files:
+        path, root = path.absolute(), Path.cwd()
+        try:
+            if path.name == FILE_NAME:
+                print(f"{options.files[0].parent / FILE_NAME}: {len(ledger_of(path.parent, root))} known divergences")
+            else:
+                cases = cases_of(path, root)
+                duplicate_suite(path, root)
+                print(f"{cases[0].source.file}: {len(cases)} cases")
+        except LocatedError as error:
+            print(error, file=sys.stderr)
+            status = EXIT_DIVERGES
+        except OSError as error:
+            print(f"{path}: {error.strerror}", file=sys.stderr)
+            status = EXIT_USAGE
+    return status
+
+
+def _subjects(options: argparse.Namespace) -> int:
+    from conformance.adapter import adapters
+
+    for adapter in adapters():
+        state = "installed" if not adapter.missing else f"missing {', '.join(adapter.missing)}: {adapter.install}"
+        print(f"{adapter.framework} ({state})")
+        for name in adapter.subjects:
+            print(f"  {name}{'  sampled by default' if name in adapter.slow else ''}")
+    return EXIT_OK
+
+
+def _report(options: argparse.Namespace) -> int:
+    from conformance.session import publish
+
+    run = _run_of(options.run)
+    if run is None:
+        return EXIT_USAGE
+    print("\n".join(publish(run, run.folder / "report.html", Path.cwd())))
+    return EXIT_OK
+
+
+def _repro(options: argparse.Namespace) -> int:
+    from conformance.adapter import load
+    from conformance.pair import conclude, screenful
+    from conformance.reproducer import script_of
+    from conformance.suite import ledger_of
+
+    pair = _pair_of(options)
+    if pair is None:
+        return EXIT_USAGE
+    if options.script:
+        script = script_of(pair)
+        if script is None:
+            print(f"{pair.subject} gives no script for this case", file=sys.stderr)
+            return EXIT_USAGE
+        print(script)
+        return EXIT_OK
+    conclusion = conclude(pair, ledger_of(options.cases.absolute(), Path.cwd()))
+    print(f"status: {conclusion.row.status}")
+    if not pair.adapter.missing:
+        print("versions:", ", ".join(f"{name} {number}" for name, number in load(pair.subject).versions().items()))
+    print(screenful(pair, conclusion.row, conclusion.outcome.verdict))
+    return EXIT_OK if conclusion.row.status in ("agrees", "unsupported", "missing") else EXIT_DIVERGES
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from conformance.report.terminal import explain_lines
+
+    run = _run_of(options.run)
+    if run is None:
+        return EXIT_USAGE
+    rows = [row for row in run.rows if options.id in (f"{row.case}[{row.subject}]", row.node)]
+    if not rows:
+        ids = [f"{row.case}[{row.subject}]" for row in run.rows]
+        return _unknown(options.id, ids, f"the run {run.folder}")
+    print("\n".join(explain_lines(run, rows[0])))
+    return EXIT_OK
+
+
+def _schema(options: argparse.Namespace) -> int:
+    from conformance.casefile import json_schema
+
+    print(json.dumps(json_schema(), indent=2))
+    return EXIT_OK
+
+
+def _run_of(folder: Path | None) -> Run | None:
+    from conformance.store import latest_run, read_run
+
+    found = folder or latest_run(Path("reports"))
+    if found is None:
+        print("no run in reports/: run pytest first, or name the folder of a run", file=sys.stderr)
+        return None
+    try:
+        return read_run(found)
+    except (OSError, ValueError) as error:
+        print(f"{found} is not a run: {error}", file=sys.stderr)
+        return None
+
+
+def _pair_of(options: argparse.Namespace) -> Pair | None:
+    from conformance.suite import case_files, find_pair, pair_ids
+
+    root, files = Path.cwd(), case_files(options.cases.absolute())
+    pair = find_pair(options.id, files, root)
+    if pair is None:
+        _unknown(options.id, pair_ids(files, root), str(options.cases))
+    return pair
+
+
+def _unknown(given: str, known: Sequence[str], where: str) -> int:
+    from difflib import get_close_matches
+
+    print(f"{where} holds no pair {given!r}", file=sys.stderr)
+    for near in get_close_matches(given, known, 3):
+        print(f"  did you mean {near!r}?", file=sys.stderr)
+    return EXIT_USAGE

@@ -1,0 +1,147 @@
+"""A (case, subject) pair: run it, hold it against the ledger, and say it as a row and as one screenful of text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from conformance.adapter import Adapter, load
+from conformance.ledger import Entry, Known, New, Stale, recognise
+from conformance.run import Outcome, errored, examine, unsupported_reason
+from conformance.spec import Case, Unsupported
+from conformance.store import Row, Status
+from conformance.verdict import Agrees, Diverges, Errored, Finding, Verdict
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One case for one subject; ``order`` as in :class:`conformance.store.Row`."""
+
+    case: Case
+    facts: Mapping[str, Any]
+    subject: str
+    adapter: Adapter
+    order: tuple[int, int]
+
+    @property
+    def id(self) -> str:
+        """What ``repro`` and ``explain`` take: ``suite/name[framework/subject]``."""
+        return f"{self.case.id}[{self.subject}]"
+
+    @property
+    def node(self) -> str:
+        return f"{self.case.source.file}::{self.case.name}[{self.subject}]"
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """What became of a pair: its row, and its outcome with the tensors."""
+
+    row: Row
+    outcome: Outcome
+
+
+def conclude(pair: Pair, ledger: Sequence[Entry]) -> Conclusion:
+    """Run a pair and hold its verdict against the ledger."""
+    if pair.adapter.missing:
+        reason = f"{', '.join(pair.adapter.missing)} is not installed: {pair.adapter.install}"
+        return Conclusion(_row(pair, "missing", reason, Outcome(Unsupported(reason)), ()), Outcome(Unsupported(reason)))
+    try:
+        subject = load(pair.subject)
+        versions = dict(subject.versions())
+    except Exception as error:
+        outcome = Outcome(errored(error))
+        return Conclusion(_row(pair, "errored", _first_line(outcome.verdict), outcome, ()), outcome)
+    outcome = examine(pair.case, subject)
+    entries = [entry for entry in ledger if entry.covers(pair.case.id, pair.facts, pair.subject)]
+    entries = [entry for entry in entries if entry.applies(versions)]
+    status, summary, shown = _status(pair, outcome.verdict, entries)
+    return Conclusion(_row(pair, status, summary, outcome, shown), outcome)
+
+
+def _status(pair: Pair, verdict: Verdict, entries: Sequence[Entry]) -> tuple[Status, str, tuple[Entry, ...]]:
+    if isinstance(verdict, Unsupported):
+        return "unsupported", unsupported_reason(verdict), ()
+    observed = pair.case.expect == "observe"
+    match recognise(verdict, entries, observed):
+        case None:
+            return "agrees", verdict.note if isinstance(verdict, Agrees) else "", ()
+        case Known(entries=shown):
+            prefix = f"observed: {_first_line(verdict)}. " if observed else ""
+            return "known", prefix + "; ".join(f"{entry.id}: {entry.reason}" for entry in shown), shown
+        case Stale(entry=entry, why=why):
+            return "stale", f"the ledger entry {entry.id} ({entry.file}:{entry.line}) is stale: {why}", (entry,)
+        case New(why=why):
+            status: Status = "errored" if isinstance(verdict, Errored) else "new"
+            unpinned = "not pinned in the ledger: " if observed else ""
+            return status, unpinned + _first_line(verdict) + (f" ({why})" if why else ""), ()
+    raise AssertionError("unreachable")
+
+
+def _first_line(verdict: Verdict) -> str:
+    match verdict:
+        case Errored(exception=exception, message=message):
+            return f"{exception}: {message.splitlines()[0]}"
+        case Diverges(findings=findings):
+            return f"{findings[0].kind}: {findings[0].message}"
+        case Agrees():
+            return "as the contract would have it"
+        case Unsupported():
+            return unsupported_reason(verdict)
+
+
+def _row(pair: Pair, status: Status, summary: str, outcome: Outcome, entries: Sequence[Entry]) -> Row:
+    verdict, case = outcome.verdict, pair.case
+    return Row(
+        node=pair.node,
+        order=pair.order,
+        file=case.source.file,
+        line=case.source.line,
+        suite=case.suite,
+        case=case.id,
+        why=case.why,
+        subject=pair.subject,
+        framework=pair.adapter.framework,
+        status=status,
+        summary=summary,
+        facts=pair.facts,
+        findings=tuple(_finding(finding) for finding in verdict.findings) if isinstance(verdict, Diverges) else (),
+        measures=tuple(map(asdict, verdict.measures)) if isinstance(verdict, Agrees | Diverges) else (),
+        ledger=entries[0].as_data() if entries else None,
+        traceback=verdict.traceback if isinstance(verdict, Errored) else None,
+        seconds=outcome.seconds,
+    )
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    """A finding as plain values, with the ratio of its worst element."""
+    data = asdict(finding)
+    if finding.worst is not None:
+        data["worst"]["ratio"] = finding.worst.ratio
+    return data
+
+
+def screenful(pair: Pair, row: Row, verdict: Verdict) -> str:
+    """The failure as pytest shows it: what, where, by how much, and the command that reproduces it."""
+    lines = [f"{pair.id}: {row.summary}"]
+    if isinstance(verdict, Diverges):
+        for finding in verdict.findings[:4]:
+            lines.append(f"  {finding.kind}: {finding.message}; {finding.count} of {finding.total} elements")
+            if finding.worst is not None:
+                worst = finding.worst
+                lines += [
+                    f"    worst at {finding.output}[{', '.join(map(str, worst.index))}]",
+                    f"    expected {worst.expected:.9g}, actual {worst.actual:.9g}, error {worst.error:.3g}, "
+                    f"bound {worst.bound:.3g}, ratio {worst.ratio:.3g}",
+                ]
+        if len(verdict.findings) > 4:
+            lines.append(f"  and {len(verdict.findings) - 4} more findings")
+    if isinstance(verdict, Errored):
+        lines += ["", verdict.traceback.rstrip()]
+    lines += [
+        f"  case written at {pair.case.source.file}:{pair.case.source.line}",
+        f"  reproduce: python -m conformance repro '{pair.id}'",
+    ]
+    return "\n".join(lines)
+

@@ -1,0 +1,102 @@
+// Parts of a case page that are text: facts, findings, worst elements, measures, ledger entry, reproducer.
+import { el, isolated, plural, ratioText, say } from "./dom.js";
+import { fact, factKeys } from "./data.js";
+import { fragment, readState } from "./state.js";
+
+const SIZES = ["B", "T", "S", "H", "K", "D", "Dh", "Dk", "Dv", "Dhv", "Do", "E"];
+const LEGEND = { B: "batch", T: "target length", S: "source length", H: "query heads", K: "key/value heads", D: "embed_dim", Dh: "head_dim",
+  Dk: "kdim", Dv: "vdim", Dhv: "value head width", Do: "output width", E: "extra key rows" };
+const FIRST = ["dtype", "mask", "route", "data", "check", "layout", "sharing", "calls"];
+
+const shownFact = (value) => (value === true ? "yes" : value === false ? "no" : Array.isArray(value) ? value.join(", ") || "none" : typeof value === "object" && value ? JSON.stringify(value) : String(value));
+
+/** Sizes as one line, then every other property of the case. */
+export function factsPanel(row) {
+  const sizes = SIZES.filter((name) => factKeys.includes(name) && fact(row, name) !== "");
+  const others = [...FIRST.filter((key) => factKeys.includes(key)), ...factKeys.filter((key) => !FIRST.includes(key) && !SIZES.includes(key))];
+  const line = sizes.map((name) => el("span", {}, el("abbr", { title: LEGEND[name] }, name), ` ${fact(row, name)} `));
+  const list = others.filter((key) => fact(row, key) !== "").map((key) => el("div", {}, el("dt", {}, key.replaceAll("_", " ")), el("dd", {}, isolated(shownFact(fact(row, key))))));
+  return section("The case", sizes.length ? el("p", { class: "sizes" }, ...line) : null, el("dl", { class: "facts" }, ...list));
+}
+
+/** What was found, one line for each kind of fault in one output. */
+export function findingsPanel(row, detail) {
+  if (!detail?.findings.length) {
+    const text = row.status === "agrees" ? `Every judged element lies within its bound${row.ratio === null ? "" : `; the closest came to ${ratioText(row.ratio)} of it`}.` : row.summary;
+    return section("What was found", el("p", { class: "message" }, isolated(text)));
+  }
+  const items = detail.findings.map((finding) =>
+    el("li", {}, el("code", {}, finding.output), " ", el("strong", {}, finding.kind), " ", el("span", { class: "n" }, `${finding.count} of ${plural(finding.total, "element")}, worst ratio ${finding.ratio}`),
+      el("p", { class: "message" }, isolated(finding.message))));
+  const more = detail.more ? el("p", { class: "lead" }, `and ${plural(detail.more, "other finding")}`) : null;
+  return section("What was found", el("ul", { class: "findings" }, ...items), more);
+}
+
+/** The worst elements, each a link to its cell where there is a heat map of it. */
+export function worstPanel(row, detail, outputs) {
+  if (!detail?.worst.length) return null;
+  const lines = detail.worst.map(([output, index, expected, actual, error, bound, ratio]) => {
+    const place = `${output}[${index.join(", ")}]`;
+    const target = fragment({ q: readState().q, row: row.node, output, view: "ratio", element: index });
+    const cell = outputs.has(output) ? el("a", { href: target, "data-element": index.join(",") }, place) : place;
+    return el("tr", {}, el("td", {}, cell), ...[expected, actual, error, bound, ratio].map((text) => el("td", { class: "number" }, text)));
+  });
+  const heads = ["expected", "actual", "error", "bound", "ratio"].map((name) => el("th", { scope: "col", class: "number" }, name));
+  return section("Worst elements", scroll("Worst elements", el("table", { class: "plain worst-elements" },
+    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "element"), ...heads)), el("tbody", {}, ...lines))));
+}
+
+/** Every output that was compared. */
+export function measuresPanel(detail) {
+  if (!detail?.measures.length) return null;
+  const columns = [["elements", "elements"], ["not judged", "not_judged"], ["bit-equal", "bit_equal"], ["max |error|", "max_abs_error"],
+    ["max ulp", "max_ulp"], ["p99 ratio", "p99_ratio"], ["max ratio", "max_ratio"]];
+  const lines = detail.measures.map((measure) => el("tr", {}, el("td", {}, el("code", {}, measure.output)),
+    ...columns.map(([, name]) => el("td", { class: "number" }, String(measure[name] ?? "—"))), el("td", {}, measure.assert_close ? "passes" : "fails")));
+  return section("What was checked", scroll("Measures of each output", el("table", { class: "plain" },
+    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "output"), ...columns.map(([title]) => el("th", { scope: "col", class: "number" }, title)), el("th", { scope: "col" }, "assert_close"))),
+    el("tbody", {}, ...lines))));
+}
+
+/** The ledger entry that explains a known or stale row. */
+export function ledgerPanel(detail) {
+  if (!detail?.ledger) return null;
+  const { reason, ...others } = detail.ledger;
+  const list = Object.entries(others).filter(([, value]) => value !== null && value !== "").map(([key, value]) =>
+    el("div", {}, el("dt", {}, key.replaceAll("_", " ")), el("dd", {}, /^https?:\/\//.test(value) ? el("a", { href: value, rel: "noreferrer" }, value) : isolated(shownFact(value)))));
+  return section("Known divergence", reason ? el("p", { class: "message" }, isolated(reason)) : null, el("dl", { class: "facts" }, ...list));
+}
+
+/** A script that shows the divergence without this project, and a button that copies it. */
+export function reproducerPanel(detail) {
+  if (!detail?.reproducer) return null;
+  const code = el("pre", { tabindex: 0, class: "code" }, el("code", {}, detail.reproducer));
+  const button = el("button", { type: "button", "data-copy": true, onclick: () => copy(detail.reproducer, code, button) }, "Copy");
+  return section("Reproducer", el("p", { class: "lead" }, "Needs NumPy and the framework, not this project. ", button), code);
+}
+
+export function tracebackPanel(detail) {
+  return detail?.traceback ? section("Traceback", el("pre", { tabindex: 0, class: "code" }, el("code", {}, isolated(detail.traceback)))) : null;
+}
+
+async function copy(text, code, button) {
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+    say("Copied");
+  } catch {
+    getSelection().selectAllChildren(code);
+    button.textContent = "Selected: press Ctrl C";
+  }
+  setTimeout(() => (button.textContent = "Copy"), 2500);
+}
+
+/** A part of the page with its heading. */
+export function section(title, ...children) {
+  return el("section", { "aria-label": title }, el("h2", {}, title), ...children);
+}
+
+/** A box that scrolls sideways on a narrow screen and can be scrolled with the keyboard. */
+export function scroll(label, child) {
+  return el("div", { class: "scroll", role: "region", "aria-label": label, tabindex: 0 }, child);
+}
