@@ -17,7 +17,7 @@ BOOLEAN_PARTS = MASK_PARTS[:-1]
 
 @dataclass(frozen=True)
 class JaxMask:
-    """``arrays`` are traced arguments by the name of JAX's parameter; the rest is static and part of the compile key."""
+    """``arrays`` are traced arguments by the name of JAX's parameter; the rest is static, part of the compile key."""
 
     arrays: dict[str, Array] = field(default_factory=dict)
     is_causal: bool = False

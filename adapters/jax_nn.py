@@ -2,7 +2,8 @@
 
 All three have their projections in ``jnp``. A compiled function is keyed by shapes, dtypes and a hashable record of
 static options; masks, inputs, parameters and the cotangent are arguments, so one compilation serves every mask of a
-shape. The scale of ``dot_product_attention`` is documented as a Python float and is therefore static; the textbook's is an argument.
+shape. The scale of ``dot_product_attention`` is documented as a Python float and is therefore static; the textbook's
+is an argument.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ class _JaxSubject:
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
         import jax
 
-        jax.config.update("jax_enable_x64", True)  # else float64 arrays are silently taken as float32
+        # Without it float64 arrays are silently taken as float32.
+        jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
         self.jax = jax
         self.run: Callable[..., Any] = jax.jit(self._run, static_argnames="static") if self.compiled else self._run
 

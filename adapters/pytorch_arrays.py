@@ -70,7 +70,10 @@ class OtherPathRan(RuntimeError):
 
 @contextlib.contextmanager
 def must_run(operator: str | None) -> Iterator[None]:
-    """Raise :class:`OtherPathRan` unless the block ran ``operator``, if one is named; what the block raises goes first."""
+    """Raise :class:`OtherPathRan` unless the block ran ``operator`` (None: nothing to prove).
+
+    What the block itself raises goes first.
+    """
     with _Recorder() as recorder:
         yield
     if operator is not None and operator not in recorder.operators:
@@ -152,7 +155,7 @@ def _gradients(
     leaves = {**inputs, **dict(module.named_parameters())}
     cotangent = tensor_of(problem.cotangent).to(attn_output.dtype)
     found = torch.autograd.grad(attn_output, list(leaves.values()), cotangent, materialize_grads=True)
-    by_name = dict(zip(leaves, found))
+    by_name = dict(zip(leaves, found, strict=True))
     gradients = {name: array_of(by_name[name]) for name in inputs}
     for name in problem.parameters.present:
         gradients[name] = array_of(slots[name].neutral(by_name[slots[name].tensor]))

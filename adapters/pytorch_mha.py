@@ -115,16 +115,16 @@ class MultiheadAttention(TorchSubject):
         return module
 
     def _slots(self, case: Case) -> Slots:
-        from adapters.pytorch_arrays import Slot as slot
+        from adapters.pytorch_arrays import Slot
 
         width = case.embed_dim
         packed = case.kdim == case.vdim == width
-        slots = {"output_weight": slot("out_proj.weight"), "output_bias": slot("out_proj.bias")}
+        slots = {"output_weight": Slot("out_proj.weight"), "output_bias": Slot("out_proj.bias")}
         for number, role in enumerate(("query", "key", "value")):
             rows = (number * width, (number + 1) * width)
-            slots[f"{role}_weight"] = slot("in_proj_weight", *rows) if packed else slot(f"{role[0]}_proj_weight")
-            slots[f"{role}_bias"] = slot("in_proj_bias", *rows)
-        return slots | {"bias_k": slot("bias_k"), "bias_v": slot("bias_v")}
+            slots[f"{role}_weight"] = Slot("in_proj_weight", *rows) if packed else Slot(f"{role[0]}_proj_weight")
+            slots[f"{role}_bias"] = Slot("in_proj_bias", *rows)
+        return slots | {"bias_k": Slot("bias_k"), "bias_v": Slot("bias_v")}
 
 
 class MultiheadAttentionWeights(MultiheadAttention):

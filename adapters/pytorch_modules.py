@@ -183,7 +183,7 @@ class PackedAttention(HandwrittenAttention):
     def slots(self) -> dict[str, Slot]:
         """Where each neutral parameter lives in this module."""
         found, start = super().slots(), 0
-        for role, size in zip(("query", "key", "value"), self.sizes):
+        for role, size in zip(("query", "key", "value"), self.sizes, strict=True):
             for kind in ("weight", "bias"):
                 found[f"{role}_{kind}"] = Slot(f"packed_projection.{kind}", start, start + size)
             start += size
@@ -226,12 +226,10 @@ def _key_padding(padding: Tensor | None, key: Tensor, shape: tuple[int, int, int
         return None
     if padding.shape != (shape[0], shape[3]):
         raise ValueError(f"key_padding must be [batch, source] = {[shape[0], shape[3]]}, not {list(padding.shape)}")
-    return _mask("key_padding", padding[:, None, None, :], key, shape, what="key_padding")
+    return _mask("key_padding", padding[:, None, None, :], key, shape)
 
 
-def _mask(
-    name: str, mask: Tensor | None, beside: Tensor, shape: tuple[int, int, int, int], what: str = "blocked"
-) -> Tensor | None:
+def _mask(name: str, mask: Tensor | None, beside: Tensor, shape: tuple[int, int, int, int]) -> Tensor | None:
     """A checked mask with four axes and a full source axis."""
     if mask is None:
         return None
@@ -246,7 +244,7 @@ def _mask(
         mask = mask[None, None]
     else:
         mask = mask[:, None] if mask.dim() == 3 else mask
-        fits = mask.dim() == 4 and all(size in (1, full) for size, full in zip(mask.shape, shape))
+        fits = mask.dim() == 4 and all(size in (1, full) for size, full in zip(mask.shape, shape, strict=True))
     if not fits:
         raise ValueError(f"{name} must be [T, S], [B, T, S] or [B, H, T, S] of {list(shape)}, not {list(mask.shape)}")
     return mask.expand(*mask.shape[:3], shape[3])

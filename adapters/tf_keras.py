@@ -6,6 +6,8 @@ data are arguments of both, so one compilation serves every mask of a shape.
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Literal
@@ -45,6 +47,7 @@ class KerasMha:
 
     def __init__(self) -> None:
         self._tensorflow, self._keras = frameworks()
+        self._window_option = "sliding_window" in inspect.signature(self._layer_class().__init__).parameters
         self._layer = lru_cache(maxsize=LAYERS_KEPT)(self._build_layer)
         self._program = lru_cache(maxsize=PROGRAMS_KEPT)(self._build_program)
 
@@ -58,12 +61,15 @@ class KerasMha:
     def attend(self, problem: Problem) -> Outputs:
         """Run the layer on the problem; results in the dtype that TensorFlow gives them."""
         tensor = self._tensorflow.convert_to_tensor
-        masks = mask_arguments(problem)
+        masks = mask_arguments(problem, self._window_option)
         inputs = {name: tensor(array) for name, array in problem.distinct_inputs.items()}
         arguments = {name: tensor(array) for name, array in masks.arrays.items()}
         program = self._program_of(problem, masks, {**inputs, **arguments})
-        program.assign(problem.parameters)
-        output, weights, gradients = program.step(inputs, arguments, tensor(problem.cotangent))
+        if problem.case.ill_formed != "zero-heads":  # such a layer has no room for any parameter
+            program.assign(problem.parameters)
+        with warnings.catch_warnings():  # a sole key is a case like any other; Keras wonders whether it is meant
+            warnings.filterwarnings("ignore", message="You are using a softmax over axis", category=UserWarning)
+            output, weights, gradients = program.step(inputs, arguments, tensor(problem.cotangent))
         return Outputs(
             attn_output=output.numpy(),
             attn_weights=None if weights is None else weights.numpy(),
@@ -75,20 +81,26 @@ class KerasMha:
         return sum(int(np.prod(weight.shape)) for weight in self._layer(LayerOptions.of(case)).weights)
 
     def _unsupported_layer(self, case: Case) -> str | None:
-        if case.num_kv_heads != case.num_heads:
+        if case.num_kv_heads != case.num_heads and case.ill_formed != "zero-heads":
             return "MultiHeadAttention has as many key and value heads as query heads; grouped heads are another layer"
         return None
 
+    def _layer_class(self) -> Any:
+        return self._keras.layers.MultiHeadAttention
+
+    def _sizes(self, options: LayerOptions) -> dict[str, int]:
+        """Constructor arguments that the two layers name differently."""
+        return {
+            "num_heads": options.num_heads,
+            "key_dim": options.head_dim,
+            "value_dim": options.value_head_dim,
+            "output_shape": options.output_dim,
+        }
+
     def _new_layer(self, options: LayerOptions) -> Any:
-        return self._keras.layers.MultiHeadAttention(
-            num_heads=options.num_heads,
-            key_dim=options.head_dim,
-            value_dim=options.value_head_dim,
-            output_shape=options.output_dim,
-            use_bias=options.bias,
-            sliding_window=options.sliding_window,
-            dtype=self._keras.DTypePolicy(options.dtype),
-        )
+        window = {} if options.sliding_window is None else {"sliding_window": options.sliding_window}
+        policy = self._keras.DTypePolicy(options.dtype)
+        return self._layer_class()(**self._sizes(options), use_bias=options.bias, dtype=policy, **window)
 
     def _build_layer(self, options: LayerOptions) -> Any:
         layer = self._new_layer(options)
@@ -100,7 +112,7 @@ class KerasMha:
         return layer
 
     def _program_of(self, problem: Problem, masks: MaskArguments, tensors: Mapping[str, Any]) -> Program:
-        case, options = problem.case, LayerOptions.of(problem.case)
+        case, options = problem.case, LayerOptions.of(problem.case, masks.sliding_window)
         compiled = self.mode != "eager"
         key = ProgramKey(
             options=options,
@@ -188,15 +200,15 @@ class KerasGqa(KerasMha):
             return "GroupQueryAttention projects back to the width of the query and has no output_shape"
         return None
 
-    def _new_layer(self, options: LayerOptions) -> Any:
-        return self._keras.layers.GroupQueryAttention(
-            head_dim=options.head_dim,
-            num_query_heads=options.num_heads,
-            num_key_value_heads=options.num_kv_heads,
-            use_bias=options.bias,
-            sliding_window=options.sliding_window,
-            dtype=self._keras.DTypePolicy(options.dtype),
-        )
+    def _layer_class(self) -> Any:
+        return self._keras.layers.GroupQueryAttention
+
+    def _sizes(self, options: LayerOptions) -> dict[str, int]:
+        return {
+            "head_dim": options.head_dim,
+            "num_query_heads": options.num_heads,
+            "num_key_value_heads": options.num_kv_heads,
+        }
 
 
 def _unsupported(case: Case) -> str | None:

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from adapters.tf_keras_masks import sliding_window
 from conformance.spec import Array, Case, Parameters, Problem
 
 BACKEND = "tensorflow"
@@ -43,7 +42,7 @@ class LayerOptions:
     sliding_window: int | None
 
     @classmethod
-    def of(cls, case: Case) -> LayerOptions:
+    def of(cls, case: Case, sliding_window: int | None = None) -> LayerOptions:
         return cls(
             embed_dim=case.embed_dim,
             kdim=case.kdim,
@@ -55,7 +54,7 @@ class LayerOptions:
             value_head_dim=case.value_head_dim,
             bias=case.bias,
             dtype=case.dtype,
-            sliding_window=sliding_window(case),
+            sliding_window=sliding_window,
         )
 
 

@@ -106,8 +106,13 @@ class Builder:
     _sizes: dict[Any, tuple[dict[str, int], list[Complaint]]] = field(default_factory=dict)
     _masks: dict[Any, tuple[Mask, list[Complaint]]] = field(default_factory=dict)
 
-    def fault(self, loc: Loc, message: str, suggestion: str | None = None) -> None:
-        self.faults.append(self.document.fault(loc, message, suggestion))
+    @property
+    def seen(self) -> int:
+        """How many names have been given to cases, good or bad."""
+        return len(self._lines)
+
+    def fault(self, loc: Loc, message: str, suggestion: str | None = None, *, on_key: bool = False) -> None:
+        self.faults.append(self.document.fault(loc, message, suggestion, on_key=on_key))
 
     def cell(self, name: str, value: Any, loc: Loc, *, near: bool) -> Cell | None:
         """A validated value as a cell; None, and the faults noted, when it makes no sense in itself."""
@@ -174,11 +179,12 @@ class Builder:
         self._lines[name] = scope.source.line
         if complaints:
             return None
-        values |= {"mask": mask, "data": Data(**values["data"])}
+        values |= {**sizes, "mask": mask, "data": Data(**values["data"])}
         values["expect"] = values["expect"] or ("raises" if values["ill_formed"] else "agree")
         case = Case(
             id=f"{self.suite}/{name}", suite=self.suite, name=name, why=scope.why, source=scope.source,
-            literals=literals or _NO_LITERALS, subjects=scope.subjects, tags=scope.tags, **sizes, **values,
+            literals=literals or _NO_LITERALS, subjects=scope.subjects, tags=scope.tags,
+            **values,
         )  # fmt: skip
         self.cases.append(case)
         return case
@@ -187,7 +193,7 @@ class Builder:
         """Note a complaint at the value that caused it: the first of its fields that is stated for this case, else the
         first that is stated at all, else the block."""
         self.complained += 1
-        if not self.tainted.isdisjoint(complaint.fields):
+        if any(name in self.tainted and not (name in cells and cells[name].near) for name in complaint.fields):
             return
         stated = [name for name in complaint.fields if name in cells]
         chosen = next((name for name in stated if cells[name].near), stated[0] if stated else None)

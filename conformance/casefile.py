@@ -150,8 +150,8 @@ def _is_hollow(block: Node) -> bool:
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema (draft-07, which editors read) of a case file."""
-    schema = _draft_07(FileKeys.model_json_schema())
-    return {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Attention conformance cases"} | schema
+    schema: dict[str, Any] = _draft_07(FileKeys.model_json_schema())
+    return {"$schema": "http://json-schema.org/draft-07/schema#"} | schema | {"title": "Attention conformance cases"}
 
 
 def _draft_07(value: Any) -> Any:

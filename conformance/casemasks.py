@@ -6,6 +6,7 @@ present, with its defaults filled in; the empty dictionary is no mask.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -81,11 +82,15 @@ def flaws(keys: MaskKeys | str, mask: Mapping[str, Any]) -> Iterator[tuple[Path,
                 yield (name, "side"), "side goes with lengths; last pads on the right, first on the left"
     if "explicit" in mask:
         yield from _explicit_flaws(mask["explicit"], ("explicit",))
-    additive = mask.get("additive", {})
+    if "additive" in mask:
+        yield from _additive_flaws(mask["additive"])
+
+
+def _additive_flaws(additive: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
     if "values" in additive and "magnitude" in additive:
         yield ("additive", "magnitude"), "give values or a magnitude, not both"
     for path, number in _leaves(additive.get("values", [])):
-        if number != number or number == float("inf"):
+        if math.isnan(number) or number == math.inf:
             yield ("additive", "values", *path), f"a bias may be finite or −.inf, not {number}"
     if "minus_inf" in additive:
         yield from _explicit_flaws(additive["minus_inf"], ("additive", "minus_inf"))

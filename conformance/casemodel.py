@@ -14,19 +14,23 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     StringConstraints,
     Tag,
     WithJsonSchema,
     create_model,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import PydanticCustomError, core_schema
 
 from conformance import spec
+from conformance.located import NOT_BLANK, WORD
 
 MAX_ELEMENTS = 2**28  # of one array: 2 GiB in float64
 NOTHING: Any = None  # default of a key that is not given; null itself is refused unless the type allows it
 NAME = r"^[A-Za-z0-9._+-]+$"
 T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
 
 
 class Strict(BaseModel):
@@ -56,17 +60,25 @@ def shape_of(value: Any) -> list[int]:
 
 
 def _mapping_or_word(value: Any) -> str:
-    return "mapping" if isinstance(value, dict | BaseModel) else "word"
+    return "mapping" if isinstance(value, dict | BaseModel) else WORD
 
 
-def _mapping_or_number(value: Any) -> str:
-    return "mapping" if isinstance(value, dict | BaseModel) else "number"
+class _Stated:
+    """Annotation of a model of which at least one key must be given."""
 
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
 
-def _stated(model: T) -> T:
-    if isinstance(model, BaseModel) and not model.model_fields_set:
-        raise ValueError("must not be empty")
-    return model
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {**handler(schema), "minProperties": 1}
+
+    @staticmethod
+    def check(model: M) -> M:
+        if not model.model_fields_set:
+            raise ValueError("must not be empty")
+        return model
 
 
 NESTED = {"type": "array", "items": {"anyOf": [{"type": "number"}, {"type": "array"}]}}
@@ -74,7 +86,7 @@ Numbers = Annotated[list[Any], AfterValidator(_nested), WithJsonSchema(NESTED)]
 Length = Annotated[int, Field(ge=0, le=MAX_ELEMENTS)]
 Width = Annotated[int, Field(ge=1, le=MAX_ELEMENTS)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
-Text = Annotated[str, StringConstraints(pattern=r"\S")]
+Text = Annotated[str, StringConstraints(pattern=NOT_BLANK)]
 Name = Annotated[str, StringConstraints(pattern=NAME)]
 Subject = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._*-]+/[A-Za-z0-9._*-]+(@[A-Za-z0-9._*+-]+)?$")]
 Choice = Annotated[list[T], Field(min_length=1)]
@@ -159,18 +171,18 @@ class GivenKeys(Strict):
 
 ExpectWord = Literal["agree", "observe"]
 MaskValue = Annotated[
-    Annotated[Literal["none"], Tag("word")] | Annotated[MaskKeys, AfterValidator(_stated), Tag("mapping")],
+    Annotated[Literal["none"], Tag(WORD)] | Annotated[MaskKeys, _Stated(), Tag("mapping")],
     Discriminator(_mapping_or_word),
 ]
 DataValue = Annotated[
-    Annotated[spec.Regime, Tag("word")] | Annotated[DataKeys, AfterValidator(_stated), Tag("mapping")],
+    Annotated[spec.Regime, Tag(WORD)] | Annotated[DataKeys, _Stated(), Tag("mapping")],
     Discriminator(_mapping_or_word),
 ]
 ExpectValue = Annotated[
-    Annotated[ExpectWord, Tag("word")] | Annotated[RaisesKeys, Tag("mapping")], Discriminator(_mapping_or_word)
+    Annotated[ExpectWord, Tag(WORD)] | Annotated[RaisesKeys, Tag("mapping")], Discriminator(_mapping_or_word)
 ]
 LiteralExpectValue = Annotated[
-    Annotated[ExpectWord, Tag("word")] | Annotated[ExpectKeys, AfterValidator(_stated), Tag("mapping")],
+    Annotated[ExpectWord, Tag(WORD)] | Annotated[ExpectKeys, _Stated(), Tag("mapping")],
     Discriminator(_mapping_or_word),
 ]
 
@@ -228,11 +240,11 @@ _AXES: dict[str, Any] = {
     if name in CaseKeys.model_fields
 }
 _AXES["sizes"] = (
-    Annotated[Choice[Annotated[Sizes, AfterValidator(_stated)]], Field(description="several sizes that vary together")],
+    Annotated[Choice[Annotated[Sizes, _Stated()]], Field(description="several sizes that vary together")],
     NOTHING,
 )
 MatrixKeys: Any = create_model("MatrixKeys", __base__=Strict, **_AXES)
-Matrix = Annotated[MatrixKeys, AfterValidator(_stated)]
+Matrix = Annotated[MatrixKeys, _Stated()]
 Combine = Literal["product", "pairwise"]
 
 
@@ -242,7 +254,7 @@ class BlockKeys(Strict):
     defaults: ScopeKeys = NOTHING
     matrix: Matrix
     combine: Combine = "product"
-    exclude: Choice[Annotated[CaseKeys, AfterValidator(_stated)]] = NOTHING
+    exclude: Choice[Annotated[CaseKeys, _Stated()]] = NOTHING
     check: Choice[spec.Check] = NOTHING
     expect: ExpectValue = NOTHING
     tags: Choice[Name] = NOTHING
@@ -254,9 +266,7 @@ class FileKeys(Strict):
     defaults: Annotated[ScopeKeys, Field(description="what cases state when they state nothing")] = NOTHING
     matrix: Annotated[Matrix, Field(description="axes, each with its values")] = NOTHING
     combine: Annotated[Combine, Field(description="every combination, or every pair of values once")] = "product"
-    exclude: Annotated[
-        Choice[Annotated[CaseKeys, AfterValidator(_stated)]], Field(description="combinations to leave out")
-    ] = NOTHING
+    exclude: Annotated[Choice[Annotated[CaseKeys, _Stated()]], Field(description="combinations to leave out")] = NOTHING
     matrices: Annotated[Choice[BlockKeys], Field(description="more matrices, each with its own keys")] = NOTHING
     include: Annotated[Choice[IncludeKeys], Field(description="cases written one by one")] = NOTHING
     check: Choice[spec.Check] = NOTHING

@@ -93,7 +93,7 @@ def _data(data: Mapping[str, Any]) -> str:
     if data["magnitude"] != 1:
         parts.append(f"x{_number(data['magnitude'])}")
     if data.get("poison") is not None:
-        parts.append(f"poison{_number(data['poison'])}")
+        parts.append(f"poison-{_number(data['poison'])}")
     return ".".join(parts)
 
 

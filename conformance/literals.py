@@ -29,6 +29,12 @@ _AXES: Mapping[str, tuple[str | None, ...]] = {
     "output_weight": (None, "output_dim"),
     "output_bias": ("output_dim",),
 }
+# Arrays with an axis that is a product: which axis, the size it shows, and the size by which to divide.
+_PRODUCTS = (
+    ("query_weight", 1, "head_dim", "num_heads"),
+    ("output_weight", 0, "value_head_dim", "num_heads"),
+    ("key_weight", 1, "num_kv_heads", "head_dim"),
+)
 _SHARED: Mapping[str, tuple[str, ...]] = {
     "self": ("key", "value"),
     "equal-copies": ("key", "value"),
@@ -54,7 +60,7 @@ def include(builder: Builder, entry: IncludeKeys, loc: Loc, scope: Scope) -> Non
         builder.fault(loc, "this case needs a name")
     if len(builder.faults) > noted:
         return
-    cells = scope.cells | _inferred(given | expected, {**scope.cells, **own}, own) | own
+    cells = {**scope.cells, **_inferred(given | expected, {**scope.cells, **own}, own), **own}
     if given:
         cells |= {"data": _literal_data(builder, entry, cells, loc)}
     add_literal_case(builder, scope, cells, name, given, expected)
@@ -72,8 +78,9 @@ def add_literal_case(builder: Builder, scope: Scope, cells: Cells, name: str, gi
     if case is None:
         return
     complaints = [*_given_complaints(case, given), *_expected_complaints(case, expected)]
+    arrays = {**given, **expected}
     for complaint in complaints:
-        builder.complain(complaint, given | expected, scope.loc, name)
+        builder.complain(complaint, arrays, scope.loc, name)
     if complaints:
         builder.cases.remove(case)
 
@@ -118,25 +125,21 @@ def _literal_data(builder: Builder, entry: IncludeKeys, cells: Cells, loc: Loc) 
 
 def _inferred(arrays: Cells, stated: Cells, own: Cells) -> dict[str, Cell]:
     """Sizes that the shapes of given arrays show. ``stated`` are all cells of the case, ``own`` those of its entry."""
-    shapes_shown = {name: (shape_of(cell.value), cell) for name, cell in arrays.items()}
     found: dict[str, Cell] = {}
     for name, axes in _AXES.items():
-        shape, cell = shapes_shown.get(name, ([], None))
-        if cell is not None and len(shape) == len(axes):
+        if name in arrays and len(shape := shape_of(arrays[name].value)) == len(axes):
             for axis, size in zip(axes, shape, strict=True):
                 if axis is not None and axis not in own:
-                    found.setdefault(axis, cell._replace(value=size))
+                    found.setdefault(axis, arrays[name]._replace(value=size))
     known = {name: cell.value for name, cell in {**stated, **found}.items() if name in SIZES}
-    for name, axis, size, count in (
-        ("query_weight", 1, "head_dim", "num_heads"),
-        ("output_weight", 0, "value_head_dim", "num_heads"),
-        ("key_weight", 1, "num_kv_heads", "head_dim"),
-    ):
-        shape, cell = shapes_shown.get(name, ([], None))
+    for name, place, width, count in _PRODUCTS:
         parts = resolve_sizes(known)[count]
-        if cell is not None and len(shape) == 2 and size not in own and parts and shape[axis] % parts == 0:
-            found[size] = cell._replace(value=shape[axis] // parts)
-            known[size] = shape[axis] // parts
+        if name in arrays and len(shape := shape_of(arrays[name].value)) == 2 and width not in own and parts:
+            known[width], rest = divmod(shape[place], parts)
+            if rest == 0 and known[width] > 0:
+                found[width] = arrays[name]._replace(value=known[width])
+            else:
+                del known[width]
     return found
 
 

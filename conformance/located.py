@@ -18,6 +18,8 @@ from conformance.yamltree import LINE_BREAK, Flaw, Node, parse
 Loc = tuple[int | str, ...]
 M = TypeVar("M", bound=BaseModel)
 MAX_BYTES = 4 * 2**20
+WORD = "word"  # tag, in a union, of the member that is a word where another is a mapping
+NOT_BLANK = r"\S"  # pattern of text that must say something
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,10 @@ def _explained(details: ErrorDetails, model: type[BaseModel]) -> tuple[str, str 
         case "literal_error":
             allowed = re.findall(r"'([^']*)'", context["expected"])
             expected = ", ".join(allowed) or str(context["expected"])
-            return f"{describe(given)} is not one of: {expected}", _word(given, allowed)
+            keys = ", or keys with values" if details["loc"][-1] == WORD else ""
+            return f"{describe(given)} is not one of: {expected}{keys}", _word(given, allowed)
+        case "string_pattern_mismatch" if context["pattern"] == NOT_BLANK:
+            return "must not be empty", None
         case "list_type":
             return f"expected a list, got {describe(given)}", None if given is None else f"[{_yaml(given)}]"
         case kind:
@@ -189,7 +194,7 @@ def describe(value: Any) -> str:
     """A short description of a YAML value for a message."""
     match value:
         case None:
-            return "nothing"
+            return "an empty value"
         case bool():
             return str(value).lower()
         case dict():

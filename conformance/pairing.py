@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 
-Row = list[int | None]
+Row = Sequence[int | None]
+Pair = tuple[int, int, int, int]  # axis, its value, a later axis, its value
 PATIENCE = 20_000  # partial rows tried for one pair before giving up
 
 
@@ -13,58 +14,74 @@ class OutOfPatienceError(Exception):
     """Exclusions are so entangled that a pair could neither be placed nor shown to be impossible."""
 
 
-def pairwise(counts: Sequence[int], allowed: Callable[[Sequence[int | None]], bool]) -> list[tuple[int, ...]]:
+def pairwise(counts: Sequence[int], allowed: Callable[[Row], bool]) -> list[tuple[int, ...]]:
     """Rows of value indices, one per axis, in ascending order, such that each pair of values of two axes that can
     occur in an allowed row does occur.
 
     ``counts`` are the numbers of values of at least two axes. ``allowed`` judges rows in which ``None`` is still open;
     it may only refuse what no completion can save. Raises OutOfPatienceError.
     """
-    uncovered = {
-        (first, i, second, j): None
-        for first, second in combinations(range(len(counts)), 2)
-        for i in range(counts[first])
-        for j in range(counts[second])
-    }
+    search = _Search(counts, allowed)
     rows: list[tuple[int, ...]] = []
-    while uncovered:
-        first, i, second, j = pair = next(iter(uncovered))
-        row: Row = [None] * len(counts)
-        row[first], row[second] = i, j
-        complete = next(_completions(row, counts, uncovered, allowed, [PATIENCE]), None)
+    while search.uncovered:
+        first, i, second, j = pair = next(iter(search.uncovered))
+        row = [i if axis == first else j if axis == second else None for axis in range(len(counts))]
+        search.patience = PATIENCE
+        complete = next(search.completions(row), None)
         if complete is None:
-            del uncovered[pair]  # no allowed row holds it
+            search.cover(pair)  # no allowed row holds it
             continue
         rows.append(complete)
         for a, b in combinations(range(len(counts)), 2):
-            uncovered.pop((a, complete[a], b, complete[b]), None)
+            search.cover((a, complete[a], b, complete[b]))
     return sorted(rows)
 
 
-def _completions(
-    row: Row,
-    counts: Sequence[int],
-    uncovered: dict[tuple[int, int, int, int], None],
-    allowed: Callable[[Sequence[int | None]], bool],
-    patience: list[int],
-) -> Iterator[tuple[int, ...]]:
-    """Allowed completions of a row, those that cover more open pairs first."""
-    patience[0] -= 1
-    if patience[0] < 0:
-        raise OutOfPatienceError
-    if not allowed(row):
-        return
-    if None not in row:
-        yield tuple(value for value in row if value is not None)
-        return
-    axis = row.index(None)
+class _Search:
+    """The pairs that no row holds yet, and the rows that would hold many of them."""
 
-    def gain(value: int) -> int:
+    def __init__(self, counts: Sequence[int], allowed: Callable[[Row], bool]) -> None:
+        self.counts = counts
+        self.allowed = allowed
+        self.patience = PATIENCE
+        self.uncovered: dict[Pair, None] = {
+            (first, i, second, j): None
+            for first, second in combinations(range(len(counts)), 2)
+            for i in range(counts[first])
+            for j in range(counts[second])
+        }
+        # How many uncovered pairs each value of each axis is part of.
+        self.left = [[sum(counts) - count] * count for count in counts]
+
+    def cover(self, pair: Pair) -> None:
+        if pair in self.uncovered:
+            del self.uncovered[pair]
+            first, i, second, j = pair
+            self.left[first][i] -= 1
+            self.left[second][j] -= 1
+
+    def completions(self, row: Row) -> Iterator[tuple[int, ...]]:
+        """Allowed completions of a row, those first that cover more pairs, now or later."""
+        self.patience -= 1
+        if self.patience < 0:
+            raise OutOfPatienceError
+        if not self.allowed(row):
+            return
+        if None not in row:
+            yield tuple(value for value in row if value is not None)
+            return
+        axis = list(row).index(None)
+
+        def rank(value: int) -> tuple[int, int, int]:
+            return -self.gain(row, axis, value), -self.left[axis][value], value
+
+        for value in sorted(range(self.counts[axis]), key=rank):
+            yield from self.completions([*row[:axis], value, *row[axis + 1 :]])
+
+    def gain(self, row: Row, axis: int, value: int) -> int:
+        """How many uncovered pairs a value makes with those already chosen."""
         return sum(
-            ((axis, value, other, chosen) if axis < other else (other, chosen, axis, value)) in uncovered
+            ((axis, value, other, chosen) if axis < other else (other, chosen, axis, value)) in self.uncovered
             for other, chosen in enumerate(row)
             if chosen is not None
         )
-
-    for value in sorted(range(counts[axis]), key=lambda value: (-gain(value), value)):
-        yield from _completions([*row[:axis], value, *row[axis + 1 :]], counts, uncovered, allowed, patience)

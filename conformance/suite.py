@@ -42,6 +42,7 @@ def subjects() -> Iterator[tuple[str, Adapter]]:
             yield name, adapter
 
 
+@cache
 def select(path: Path, root: Path, full: bool) -> Selection:
     """The pairs of a case file. ``full`` gives slow subjects every case."""
     left_out: dict[str, int] = {}

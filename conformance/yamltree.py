@@ -70,7 +70,7 @@ class Flaw:
     message: str
 
 
-class _Abort(Exception):
+class _AbortError(Exception):
     """The rest of the text cannot be trusted; the flaw is already noted."""
 
 
@@ -83,13 +83,13 @@ def parse(text: str) -> tuple[Node | None, tuple[Flaw, ...]]:
             builder.take(event)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        return None, (*builder.flaws, Flaw(*place, ", ".join(filter(None, (error.problem, error.context)))))
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        return None, (*builder.flaws, Flaw(line, column, ", ".join(filter(None, (error.problem, error.context)))))
     except ReaderError as error:
         before = LINE_BREAK.split(text[: error.position])
         message = f"the character U+{ord(text[error.position]):04X} is not allowed in YAML"
         return None, (*builder.flaws, Flaw(len(before), len(before[-1]) + 1, message))
-    except _Abort:
+    except _AbortError:
         return None, tuple(builder.flaws)
     return builder.root, tuple(builder.flaws)
 
@@ -178,6 +178,8 @@ class _Builder:
             first = mapping.value[name][0].line
             self.flaws.append(Flaw(key.line, key.column, f"duplicate key {name!r}, first given in line {first}"))
         else:
+            if value.value is None and value.line > key.line:  # nothing was written: the parser is a line ahead
+                value = Node(key.line, key.column, None)
             mapping.value[name] = (key, value)
 
     def check_tag(self, event: Any) -> None:
@@ -189,7 +191,7 @@ class _Builder:
 
     def stop(self, event: Any, message: str) -> None:
         self.flaw(event, message)
-        raise _Abort
+        raise _AbortError
 
 
 def _scalar(event: ScalarEvent) -> Any:

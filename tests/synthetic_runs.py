@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -95,7 +96,7 @@ def run_of(folder: Path, rows: Sequence[Row], header: Header = HEADER) -> Run:
 
 def with_tensors(folder: Path, made: Row, arrays: Mapping[str, Array]) -> Row:
     """The row with its arrays stored as the store does."""
-    name = f"{abs(hash(made.node))}.npz"
+    name = f"{hashlib.sha256(made.node.encode()).hexdigest()[:16]}.npz"
     np.savez(folder / name, **arrays)
     return replace(made, tensors=name)
 

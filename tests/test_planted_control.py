@@ -62,7 +62,7 @@ def loop(problem: Problem) -> tuple[Array, Array]:
     context = np.zeros((shape[0], shape[2], case.num_heads * case.value_head_dim))
     for b, h, t in np.ndindex(shape[:3]):
         shared = h // (case.num_heads // case.num_kv_heads)
-        query, keys, values = heads_of["query"][b][h][t], heads_of["key"][b][shared], heads_of["value"][b][shared]
+        query, keys, values = (heads_of["query"][b][h][t], heads_of["key"][b][shared], heads_of["value"][b][shared])
         powers = []
         for s, key in enumerate(keys):
             own = s >= shape[3]
@@ -74,7 +74,7 @@ def loop(problem: Problem) -> tuple[Array, Array]:
         for s, value in enumerate(values):
             context[b, t, h * case.value_head_dim : (h + 1) * case.value_head_dim] += weights[b, h, t, s] * value
     output = context @ problem.parameters.output_weight
-    return output if problem.parameters.output_bias is None else output + problem.parameters.output_bias, weights
+    return (output if problem.parameters.output_bias is None else output + problem.parameters.output_bias, weights)
 
 
 def _heads(problem: Problem, name: str) -> list[list[list[Array]]]:

@@ -81,8 +81,9 @@ def _fields(tensors: Mapping[str, Array]) -> Iterator[Field]:
 
 
 def worst_elements(row: Row, tensors: Mapping[str, Array], count: int = WORST) -> tuple[Element, ...]:
-    """At most ``count`` elements with the largest ratio, largest first; outputs that have findings come before the
-    others, ties are broken by the absolute error. Without tensors, the worst element of each finding."""
+    """At most ``count`` elements with the largest ratio, largest first, and only those outside their bound when there are
+    any. Outputs that have findings come before the others; ties are broken by the absolute error. Without tensors, the worst
+    element of each finding."""
     found = [element for field in fields_of(tensors) for element in _largest(field, count)]
     if not found:
         found = list(_of_findings(row))
@@ -92,7 +93,8 @@ def worst_elements(row: Row, tensors: Mapping[str, Array], count: int = WORST) -
         error = abs(element.error) if element.error is not None else 0.0
         return (element.output not in with_findings, -element.ratio, -(math.inf if math.isnan(error) else error))
 
-    return tuple(sorted(found, key=rank)[:count])
+    outside = [element for element in found if element.ratio > 1]
+    return tuple(sorted(outside or found, key=rank)[:count])
 
 
 def _largest(field: Field, count: int) -> Iterator[Element]:

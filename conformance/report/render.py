@@ -37,6 +37,7 @@ SCRIPTS = (
     "heatmap.js",
     "maskpicture.js",
     "panels.js",
+    "others.js",
     "heatsection.js",
     "casepage.js",
     "keys.js",

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_BREAK = re.compile(r"[\t\n\r\v\f\x85\u2028\u2029]+")
 _DIRECTION = re.compile(r"[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -53,7 +54,7 @@ def brief_text(value: float | None) -> str:
     """A magnitude (error, bound) with three digits."""
     if value is None or not math.isfinite(value):
         return number_text(value)
-    return f"{value:.3g}"
+    return re.sub(r"e([+-])0+", r"e\1", f"{value:.3g}").replace("e+", "e")
 
 
 def plural(count: int, noun: str) -> str:
@@ -68,7 +69,7 @@ def visible(text: str) -> str:
 
 def one_line(text: str) -> str:
     """The text for one line of a terminal: no line breaks, nothing that moves the cursor or reverses the line."""
-    joined = " ".join(text.split())
+    joined = _BREAK.sub(" ", text)
     return _DIRECTION.sub(lambda found: f"\\u{ord(found.group()):04x}", visible(joined))
 
 

@@ -46,11 +46,11 @@ class Attention(Forward):
         cotangent = setting.take(setting.problem.cotangent)
         weight = setting.take(setting.problem.parameters.output_weight)
         joined = setting.keep(self.product(setting, cotangent, weight.T))
-        return joined, self.weight_gradient(setting, tape.joined, cotangent), self.bias_gradient(setting, cotangent)
+        return (joined, self.weight_gradient(setting, tape.joined, cotangent), self.bias_gradient(setting, cotangent))
 
     def weight_gradient(self, setting: Setting, inputs: Array, outputs: Array) -> Array:
         """Σ over batch and positions of inputs ⊗ outputs, [width in, width out]."""
-        left, right = inputs.reshape(-1, inputs.shape[-1]), outputs.reshape(-1, outputs.shape[-1])
+        left, right = (inputs.reshape(-1, inputs.shape[-1]), outputs.reshape(-1, outputs.shape[-1]))
         return setting.keep(self.product(setting, left.T, right))
 
     def bias_gradient(self, setting: Setting, outputs: Array) -> Array:
@@ -85,7 +85,7 @@ class Attention(Forward):
         inputs = setting.take(getattr(setting.problem, role))
         weight = setting.take(getattr(setting.problem.parameters, f"{role}_weight"))
         given = setting.keep(self.product(setting, projected, weight.T))
-        return given, self.weight_gradient(setting, inputs, projected), self.bias_gradient(setting, projected)
+        return (given, self.weight_gradient(setting, inputs, projected), self.bias_gradient(setting, projected))
 
     def gather(self, setting: Setting, by_role: dict[Role, Array]) -> dict[str, Array]:
         """Gradients of the inputs that are distinct objects."""

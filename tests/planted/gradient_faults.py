@@ -117,6 +117,6 @@ class BlockedKeyGradient(Attention):
     name = "planted/gradient-at-blocked-keys"
 
     def softmax_backward(self, setting: Setting, tape: Tape, weights: Array) -> Array:
-        scores, blocked = super().softmax_backward(setting, tape, weights), self.blocked(setting)
+        scores, blocked = (super().softmax_backward(setting, tape, weights), self.blocked(setting))
         scores[..., : blocked.shape[-1]] += np.where(blocked, 1e-6, 0).astype(scores.dtype)
         return scores

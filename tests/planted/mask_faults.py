@@ -153,7 +153,7 @@ class MaskAlreadyApplied(Attention):
 
     def blocked(self, setting: Setting) -> Array:
         blocked = super().blocked(setting)
-        again, self._last = self._last == setting.problem.case.id, setting.problem.case.id
+        again, self._last = (self._last == setting.problem.case.id, setting.problem.case.id)
         return np.zeros_like(blocked) if again else blocked
 
 

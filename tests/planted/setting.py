@@ -92,7 +92,7 @@ def _check_inputs(problem: Problem) -> None:
 
 def _mask_shapes(problem: Problem) -> dict[str, tuple[int, ...]]:
     case = problem.case
-    batch, target, source = len(problem.query), problem.query.shape[1], problem.key.shape[1]
+    batch, target, source = (len(problem.query), problem.query.shape[1], problem.key.shape[1])
     shapes: dict[str, tuple[int, ...]] = {
         "key_padding": (batch, source),
         "query_padding": (batch, target),

@@ -4,6 +4,7 @@ import { fact, meanings, rowOf, shortName, stem, symbols } from "./data.js";
 import { heatSection } from "./heatsection.js";
 import { maskPictures } from "./maskpicture.js";
 import { matches } from "./overview.js";
+import { othersPanel } from "./others.js";
 import { factsPanel, findingsPanel, ledgerPanel, measuresPanel, reproducerPanel, section, tracebackPanel, worstPanel } from "./panels.js";
 import { fragment } from "./state.js";
 import { blockedOf, detailOf, outputsOf } from "./tensors.js";
@@ -40,7 +41,7 @@ export async function showCase(state) {
   const blocked = blockedOf(detail);
   const heat = outputs.size ? heatSection(row, outputs, blocked) : null;
   page.append(
-    el("div", { class: "columns" }, el("div", {}, findingsPanel(row, detail), ledgerPanel(detail)), el("div", {}, factsPanel(row), maskPanel(row, blocked))),
+    el("div", { class: "columns" }, el("div", {}, ...[findingsPanel(row, detail), ledgerPanel(detail), maskPanel(row, blocked)].filter(Boolean)), el("div", {}, factsPanel(row), othersPanel(row))),
     ...[heat?.element ?? absence(row, detail), worstPanel(row, detail, outputs), measuresPanel(detail), reproducerPanel(detail), tracebackPanel(detail)].filter(Boolean),
   );
   open.heat = heat;

@@ -80,8 +80,10 @@ export function heatPanel({ output, view, scale, panel, blockedAt, available, ca
     pen.fillStyle = colour;
     pen.fillRect(x, y, cell.across - gap, cell.down - gap);
     if (blockedAt(row, column)) {
+      pen.globalAlpha = cell.text ? 0.4 : 1;
       pen.fillStyle = lines;
       pen.fillRect(x, y, cell.across - gap, cell.down - gap);
+      pen.globalAlpha = 1;
     }
     const ink = finite ? (wantsDark(colour) ? "#16191c" : "#ffffff") : colours.paper;
     if (cell.text) {

@@ -1,5 +1,5 @@
 // The heat maps of a case: tabs for outputs and views, legend, panels, and the line that reads a cell.
-import { el, numberText, ratioText, say } from "./dom.js";
+import { briefText, el, numberText, ratioText, say } from "./dom.js";
 import { scaleOf } from "./colour.js";
 import { axesOf, heatPanel, panelsOf } from "./heatmap.js";
 import { section } from "./panels.js";
@@ -108,7 +108,7 @@ function reading(output, place, index, row, shut) {
   return [
     el("b", {}, `${output.name}[${index.join(", ")}]`), " ",
     pair("expected", numberText(output.expected[place], digits)), pair("actual", numberText(output.actual[place], digits)),
-    pair("error", numberText(output.error[place], 3)), pair("bound", numberText(output.bound[place], 3)),
+    pair("error", briefText(output.error[place])), pair("bound", briefText(output.bound[place])),
     pair("ratio", ratioText(output.ratio[place])), shut ? el("span", {}, "blocked") : "",
   ];
 }
