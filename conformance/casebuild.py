@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from conformance.casemasks import Complaint, flaws, normal_form, resolve
-from conformance.casemodel import CaseKeys, DataKeys, ExpectKeys, MaskKeys, RaisesKeys, ScopeKeys, Strict
+from conformance.casemodel import CaseKeys, DataKeys, ExpectKeys, MaskKeys, RaisesKeys, ScopeKeys
 from conformance.casenames import SIZE_PREFIXES
 from conformance.casesizes import resolve_sizes, size_complaints
 from conformance.errors import Fault
+from conformance.fieldtypes import Strict
 from conformance.located import Document, Loc
 from conformance.spec import Case, Data, Literals, Mask, Source
 
@@ -157,8 +158,8 @@ class Builder:
     def mask(self, mask: dict[str, Any], sizes: Mapping[str, int]) -> tuple[Mask, list[Complaint]]:
         if not mask:
             return Mask(), []
-        # Masks are told apart by identity: cells keep them alive, and a matrix uses few of them many times.
-        key = (id(mask), *(sizes[name] for name in ("batch", "num_heads", "target_length", "source_length")))
+        # By content: an identity is used again for another mask once the first is gone.
+        key = (repr(mask), *(sizes[name] for name in ("batch", "num_heads", "target_length", "source_length")))
         if key not in self._masks:
             self._masks[key] = resolve(mask, sizes)
         return self._masks[key]

@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from conformance.casemodel import MaskKeys, shape_of
+from conformance.casemodel import MaskKeys
+from conformance.fieldtypes import shape_of
 from conformance.spec import Additive, Explicit, Mask, Padding, Window
 
 Path = tuple[int | str, ...]

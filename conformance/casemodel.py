@@ -6,90 +6,26 @@ length against the source length) is checked later, on each case.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Discriminator,
-    Field,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
-    StringConstraints,
-    Tag,
-    WithJsonSchema,
-    create_model,
-)
-from pydantic_core import PydanticCustomError, core_schema
+from pydantic import Discriminator, Field, Tag, create_model
 
 from conformance import spec
-from conformance.located import NOT_BLANK, WORD
-
-MAX_ELEMENTS = 2**28  # of one array: 2 GiB in float64
-NOTHING: Any = None  # default of a key that is not given; null itself is refused unless the type allows it
-NAME = r"^[A-Za-z0-9._+-]+$"
-T = TypeVar("T")
-M = TypeVar("M", bound=BaseModel)
-
-
-class Strict(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
-
-def _nested(value: list[Any], path: tuple[int, ...] = ()) -> list[Any]:
-    """Refuse what is not a number, and lists of unequal shape, at the place where they stand."""
-    for index, item in enumerate(value):
-        here = (*path, index)
-        if isinstance(item, list):
-            _nested(item, here)
-        elif isinstance(item, bool) or not isinstance(item, int | float):
-            raise PydanticCustomError("not_a_number", "expected numbers or lists of numbers", {"path": here})
-        if (shape_of(item), isinstance(item, list)) != (shape_of(value[0]), isinstance(value[0], list)):
-            message = "ragged: this has shape {found}, the first of its list has {first}"
-            context = {"path": here, "found": str(shape_of(item)), "first": str(shape_of(value[0]))}
-            raise PydanticCustomError("ragged", message, context)
-    return value
-
-
-def shape_of(value: Any) -> list[int]:
-    """Lengths of nested lists, following the first element of each."""
-    if not isinstance(value, list | tuple):
-        return []
-    return [len(value), *(shape_of(value[0]) if value else [])]
-
-
-def _mapping_or_word(value: Any) -> str:
-    return "mapping" if isinstance(value, dict | BaseModel) else WORD
-
-
-class _Stated:
-    """Annotation of a model of which at least one key must be given."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        return core_schema.no_info_after_validator_function(self.check, handler(source))
-
-    def __get_pydantic_json_schema__(
-        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        return {**handler(schema), "minProperties": 1}
-
-    @staticmethod
-    def check(model: M) -> M:
-        if not model.model_fields_set:
-            raise ValueError("must not be empty")
-        return model
-
-
-NESTED = {"type": "array", "items": {"anyOf": [{"type": "number"}, {"type": "array"}]}}
-Numbers = Annotated[list[Any], AfterValidator(_nested), WithJsonSchema(NESTED)]
-Length = Annotated[int, Field(ge=0, le=MAX_ELEMENTS)]
-Width = Annotated[int, Field(ge=1, le=MAX_ELEMENTS)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-Text = Annotated[str, StringConstraints(pattern=NOT_BLANK)]
-Name = Annotated[str, StringConstraints(pattern=NAME)]
-Subject = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._*-]+/[A-Za-z0-9._*-]+(@[A-Za-z0-9._*+-]+)?$")]
-Choice = Annotated[list[T], Field(min_length=1)]
+from conformance.fieldtypes import (
+    NOTHING,
+    Choice,
+    Finite,
+    Length,
+    Name,
+    Numbers,
+    Stated,
+    Strict,
+    Subject,
+    Text,
+    Width,
+    mapping_or_word,
+)
+from conformance.located import WORD
 
 
 class PaddingKeys(Strict):
@@ -171,19 +107,19 @@ class GivenKeys(Strict):
 
 ExpectWord = Literal["agree", "observe"]
 MaskValue = Annotated[
-    Annotated[Literal["none"], Tag(WORD)] | Annotated[MaskKeys, _Stated(), Tag("mapping")],
-    Discriminator(_mapping_or_word),
+    Annotated[Literal["none"], Tag(WORD)] | Annotated[MaskKeys, Stated(), Tag("mapping")],
+    Discriminator(mapping_or_word),
 ]
 DataValue = Annotated[
-    Annotated[spec.Regime, Tag(WORD)] | Annotated[DataKeys, _Stated(), Tag("mapping")],
-    Discriminator(_mapping_or_word),
+    Annotated[spec.Regime, Tag(WORD)] | Annotated[DataKeys, Stated(), Tag("mapping")],
+    Discriminator(mapping_or_word),
 ]
 ExpectValue = Annotated[
-    Annotated[ExpectWord, Tag(WORD)] | Annotated[RaisesKeys, Tag("mapping")], Discriminator(_mapping_or_word)
+    Annotated[ExpectWord, Tag(WORD)] | Annotated[RaisesKeys, Tag("mapping")], Discriminator(mapping_or_word)
 ]
 LiteralExpectValue = Annotated[
-    Annotated[ExpectWord, Tag(WORD)] | Annotated[ExpectKeys, _Stated(), Tag("mapping")],
-    Discriminator(_mapping_or_word),
+    Annotated[ExpectWord, Tag(WORD)] | Annotated[ExpectKeys, Stated(), Tag("mapping")],
+    Discriminator(mapping_or_word),
 ]
 
 
@@ -240,11 +176,11 @@ _AXES: dict[str, Any] = {
     if name in CaseKeys.model_fields
 }
 _AXES["sizes"] = (
-    Annotated[Choice[Annotated[Sizes, _Stated()]], Field(description="several sizes that vary together")],
+    Annotated[Choice[Annotated[Sizes, Stated()]], Field(description="several sizes that vary together")],
     NOTHING,
 )
 MatrixKeys: Any = create_model("MatrixKeys", __base__=Strict, **_AXES)
-Matrix = Annotated[MatrixKeys, _Stated()]
+Matrix = Annotated[MatrixKeys, Stated()]
 Combine = Literal["product", "pairwise"]
 
 
@@ -254,7 +190,7 @@ class BlockKeys(Strict):
     defaults: ScopeKeys = NOTHING
     matrix: Matrix
     combine: Combine = "product"
-    exclude: Choice[Annotated[CaseKeys, _Stated()]] = NOTHING
+    exclude: Choice[Annotated[CaseKeys, Stated()]] = NOTHING
     check: Choice[spec.Check] = NOTHING
     expect: ExpectValue = NOTHING
     tags: Choice[Name] = NOTHING
@@ -266,7 +202,7 @@ class FileKeys(Strict):
     defaults: Annotated[ScopeKeys, Field(description="what cases state when they state nothing")] = NOTHING
     matrix: Annotated[Matrix, Field(description="axes, each with its values")] = NOTHING
     combine: Annotated[Combine, Field(description="every combination, or every pair of values once")] = "product"
-    exclude: Annotated[Choice[Annotated[CaseKeys, _Stated()]], Field(description="combinations to leave out")] = NOTHING
+    exclude: Annotated[Choice[Annotated[CaseKeys, Stated()]], Field(description="combinations to leave out")] = NOTHING
     matrices: Annotated[Choice[BlockKeys], Field(description="more matrices, each with its own keys")] = NOTHING
     include: Annotated[Choice[IncludeKeys], Field(description="cases written one by one")] = NOTHING
     check: Choice[spec.Check] = NOTHING

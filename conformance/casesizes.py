@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from conformance.casemasks import Complaint, Sizes
-from conformance.casemodel import MAX_ELEMENTS
+from conformance.fieldtypes import MAX_ELEMENTS
 
 BATCH, TARGET_LENGTH, SOURCE_LENGTH, EMBED_DIM, NUM_HEADS = 2, 5, 7, 16, 4
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from conformance.casebuild import SIZES, Builder, Cell, Cells, Scope
 from conformance.casemasks import Complaint, fits
-from conformance.casemodel import DataKeys, ExpectedKeys, IncludeKeys, shape_of
+from conformance.casemodel import DataKeys, ExpectedKeys, IncludeKeys
 from conformance.casenames import spelt
 from conformance.casesizes import resolve_sizes
+from conformance.fieldtypes import shape_of
 from conformance.located import Loc
 from conformance.spec import Case, Check, Literals, Source
 from conformance.tensors import shapes

@@ -31,7 +31,7 @@ def problem_of(case: Case) -> Problem:
     stored = {name: array.astype(dtype) for name, array in numbers.items()}
     mask = masks.mask_arrays(case, dtype)
     if case.data.poison is not None:
-        _poison(case.data, stored, mask)
+        _poison(case.data, case.sharing, stored, mask)
     laid_out = _laid_out(case, stored)
     for array in laid_out.values():
         array.flags.writeable = False  # a subject that writes into its inputs must not change another's verdict
@@ -89,7 +89,9 @@ def _shared(case: Case, numbers: dict[str, Array]) -> dict[str, Array]:
     return numbers
 
 
-def _poison(data: Data, stored: dict[str, Array], mask: masks.MaskArrays) -> None:
+def _poison(data: Data, sharing: str, stored: dict[str, Array], mask: masks.MaskArrays) -> None:
+    if sharing == "self":
+        raise ValueError("data.poison needs keys of their own: with sharing self, a poisoned key is also a query")
     blocked = mask.blocked()
     if blocked is None:
         raise ValueError("data.poison needs a mask that blocks a key for every query of a sample")

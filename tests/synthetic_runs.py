@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -97,7 +98,10 @@ def run_of(folder: Path, rows: Sequence[Row], header: Header = HEADER) -> Run:
 def with_tensors(folder: Path, made: Row, arrays: Mapping[str, Array]) -> Row:
     """The row with its arrays stored as the store does."""
     name = f"{hashlib.sha256(made.node.encode()).hexdigest()[:16]}.npz"
-    np.savez(folder / name, **arrays)
+    with zipfile.ZipFile(folder / name, "w") as archive:
+        for key, array in arrays.items():
+            with archive.open(f"{key}.npy", "w") as stream:
+                np.lib.format.write_array(stream, array)
     return replace(made, tensors=name)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +17,6 @@ from conformance.spec import (
     Case,
     Data,
     Explicit,
-    IllFormed,
     Mask,
     Outputs,
     Padding,
@@ -27,6 +25,7 @@ from conformance.spec import (
     Window,
 )
 from conformance.tensors import problem_of
+from tests.loop_attention import loop_attention
 
 PLAIN = Case(
     id="numpy-adapter",
@@ -81,101 +80,6 @@ CASES: dict[str, Case] = {
 }
 EVERY_CASE = pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in CASES.items()])
 EVERY_SUBJECT = pytest.mark.parametrize("subject", [NumpyReference(), NumpyPerHead()], ids=lambda subject: subject.name)
-
-
-def with_extra_rows(problem: Problem, name: str, sample: int, kv_head: int) -> list[list[float]]:
-    """Projected rows of one key head of one sample, one number at a time, with the appended rows."""
-    parameters = problem.parameters.present
-    case, array = problem.case, getattr(problem, name)[sample].astype(np.float64)
-    width = case.value_head_dim if name == "value" else case.head_dim
-    weight = parameters[f"{name}_weight"].astype(np.float64)
-    bias = parameters.get(f"{name}_bias", np.zeros(weight.shape[1])).astype(np.float64)
-    columns = range(kv_head * width, kv_head * width + width)
-    rows = [[math.fsum([*(row * weight[:, column]), bias[column]]) for column in columns] for row in array]
-    if name != "query" and case.bias_kv:
-        rows.append([float(parameters[f"bias_{name[0]}"][column]) for column in columns])
-    if name != "query" and case.zero_attention:
-        rows.append([0.0] * width)
-    return rows
-
-
-def may_attend(problem: Problem, at: tuple[int, int, int, int]) -> bool:
-    """Read the case, not the dense mask: padding, causal, window, explicit and −inf, one position at a time."""
-    case, mask = problem.case, problem.case.mask
-    sample, _, target, source = at
-    if source >= case.source_length:
-        return True
-    offset = case.source_length - case.target_length
-
-    def padded(padding: Padding | None, position: int, length: int) -> bool:
-        if padding is None:
-            return False
-        real = padding.lengths[sample]
-        return position >= real if padding.side == "right" else position < length - real
-
-    blocked = padded(mask.key_padding, source, case.source_length)
-    blocked |= padded(mask.query_padding, target, case.target_length)
-    if mask.causal is not None:
-        blocked |= source > target + (offset if mask.causal == "bottom-right" else 0)
-    if mask.window is not None:
-        centre = target + (offset if mask.window.align == "bottom-right" else 0)
-        blocked |= not centre - mask.window.before <= source <= centre + mask.window.after
-    if mask.explicit is not None:
-        blocked |= bool(element(problem.mask.explicit, mask.explicit.axes, at))
-    return not blocked and added(problem, at) != -math.inf
-
-
-def added(problem: Problem, at: tuple[int, int, int, int]) -> float:
-    additive = problem.case.mask.additive
-    if additive is None or at[3] >= problem.case.source_length:
-        return 0.0
-    return float(element(problem.mask.additive, additive.axes, at))
-
-
-def element(array: Array | None, axes: str, at: tuple[int, int, int, int]) -> Any:
-    assert array is not None
-    place = dict(zip("BHTS", at, strict=True)) | {"1": 0}
-    return array[tuple(place[letter] for letter in axes)]
-
-
-def loop_weights(problem: Problem, sample: int, head: int) -> list[list[float]]:
-    case = problem.case
-    query = with_extra_rows(problem, "query", sample, head)
-    key = with_extra_rows(problem, "key", sample, head * case.num_kv_heads // case.num_heads)
-    scale = case.scale if case.scale is not None else case.head_dim**-0.5
-    rows = []
-    for target, q in enumerate(query):
-        scores: dict[int, float] = {}
-        for source, k in enumerate(key):
-            at = (sample, head, target, source)
-            if may_attend(problem, at):
-                scores[source] = scale * math.sumprod(q, k) if hasattr(math, "sumprod") else scale * float(np.dot(q, k))
-                scores[source] += added(problem, at)
-        highest = max(scores.values(), default=0.0)
-        powers = {source: math.exp(score - highest) for source, score in scores.items()}
-        total = math.fsum(powers.values())
-        rows.append([powers.get(source, 0.0) / total if powers else 0.0 for source in range(len(key))])
-    return rows
-
-
-def loop_attention(problem: Problem) -> tuple[Array, Array]:
-    """Output [B, T, Do] and weights [B, H, T, S + E] in float64."""
-    case, parameters = problem.case, problem.parameters.present
-    shape = (case.batch, case.num_heads, case.target_length)
-    weights = np.zeros((*shape, case.source_length + case.extra_keys))
-    aggregate = np.zeros((*shape, case.value_head_dim))
-    for sample in range(case.batch):
-        for head in range(case.num_heads):
-            value = with_extra_rows(problem, "value", sample, head * case.num_kv_heads // case.num_heads)
-            rows = loop_weights(problem, sample, head)
-            for target, row in enumerate(rows):
-                weights[sample, head, target] = row
-                for column in range(case.value_head_dim):
-                    products = [w * v[column] for w, v in zip(row, value, strict=True)]
-                    aggregate[sample, head, target, column] = math.fsum(products)
-    rows_of_output = parameters["output_weight"].astype(np.float64).reshape(case.num_heads, case.value_head_dim, -1)
-    output = sum(aggregate[:, head] @ rows_of_output[head] for head in range(case.num_heads))
-    return output + parameters.get("output_bias", np.zeros(1)).astype(np.float64), weights
 
 
 @EVERY_SUBJECT
@@ -339,6 +243,17 @@ def test_finite_poison_at_blocked_keys_changes_nothing_and_gets_zero_gradients(s
 
 
 @EVERY_SUBJECT
+def test_minus_inf_blocks_even_a_score_that_overflows(subject: Subject) -> None:
+    """inf + −inf would be NaN: a place with −inf is blocked, whatever its score."""
+    by_bias = Additive("TS", 1.0, Explicit("keys", "TS", indices=(0, 1)))
+    problem = problem_of(replace(PLAIN, mask=Mask(additive=by_bias), check=("output", "weights")))
+    overflowing = problem.key.copy()
+    overflowing[:, :2] = 1.7e308
+    clean, actual = subject.attend(problem), subject.attend(replace(problem, key=overflowing))
+    np.testing.assert_array_equal(actual.attn_output, clean.attn_output)
+
+
+@EVERY_SUBJECT
 def test_no_gradients_unless_asked_and_inputs_untouched(subject: Subject) -> None:
     problem = problem_of(replace(PLAIN, check=("output",)))
     before = {name: array.copy() for name, array in problem.distinct_inputs.items()}
@@ -347,48 +262,6 @@ def test_no_gradients_unless_asked_and_inputs_untouched(subject: Subject) -> Non
     np.testing.assert_array_equal(first.attn_output, second.attn_output)
     for name, array in before.items():
         np.testing.assert_array_equal(array, getattr(problem, name))
-
-
-SQUARE = replace(PLAIN, embed_dim=8, head_dim=2, kdim=8, vdim=8, output_dim=8, mask=Mask(explicit=Explicit("random")))
-PADDED = replace(SQUARE, mask=Mask(key_padding=Padding((5, 2))))
-REFUSED: list[tuple[IllFormed, Case, str]] = [
-    ("value-longer-than-key", SQUARE, "key and value must have one length, got 5 and 6"),
-    ("key-longer-than-value", SQUARE, "key and value must have one length, got 6 and 5"),
-    ("embed-dim-not-divisible", replace(SQUARE, num_heads=3, num_kv_heads=3), "width 8 is not divisible by 3 heads"),
-    ("zero-heads", replace(SQUARE, num_heads=0, num_kv_heads=0), "at least one head is needed"),
-    ("mask-target-too-long", SQUARE, r"explicit mask of shape \(4, 5\) does not fit"),
-    ("mask-source-too-long", SQUARE, r"explicit mask of shape \(3, 6\) does not fit"),
-    ("integer-mask", SQUARE, "explicit mask must be Boolean, got int64"),
-    ("mask-rank-1", SQUARE, r"explicit mask must have 2, 3 or 4 axes, got shape \(5,\)"),
-    ("padding-mask-as-attention-mask", PADDED, r"explicit mask of shape \(2, 5\) does not fit"),
-    ("padding-mask-wrong-batch", PADDED, r"key_padding must have shape \(2, 5\), got \(3, 5\)"),
-    ("query-width", SQUARE, r"query_weight must have shape \(9, 8\), got \(8, 8\)"),
-]
-
-
-@EVERY_SUBJECT
-@pytest.mark.parametrize(("fault", "case", "message"), [pytest.param(*row, id=row[0]) for row in REFUSED])
-def test_ill_formed_calls_are_refused(fault: IllFormed, case: Case, message: str, subject: Subject) -> None:
-    problem = problem_of(replace(case, ill_formed=fault))
-    with pytest.raises(ValueError, match=message):
-        subject.attend(problem)
-
-
-@EVERY_SUBJECT
-def test_other_faults_are_refused(subject: Subject) -> None:
-    problem = problem_of(SQUARE)
-    faults: dict[str, Problem] = {
-        "3 axes": replace(problem, query=problem.query[0]),
-        "one batch size": replace(problem, query=problem.query[:1]),
-        "dtype of the query": replace(problem, key=problem.key.astype(np.float32)),
-        "must be a floating-point array": replace(problem, query=problem.query.astype(np.int64)),
-        "given together": replace(problem, parameters=replace(problem.parameters, bias_k=np.zeros(8))),
-        "evenly": replace(problem, case=replace(SQUARE, num_kv_heads=3)),
-        "additive mask must be": replace(problem, mask=replace(problem.mask, additive=np.zeros((3, 5), np.int64))),
-    }
-    for message, fault in faults.items():
-        with pytest.raises(ValueError, match=message):
-            subject.attend(fault)
 
 
 def test_adapter_announces_both_subjects_under_their_names() -> None:

@@ -65,7 +65,10 @@ def test_a_case_knows_its_suite_its_reason_and_its_line(tmp_path: Path) -> None:
         ("{is_causal: false, key_padding: {last: 0}}", Mask(key_padding=Padding((7, 7)))),
         ("{window: {before: 1, after: 0, align: bottom-right}}", Mask(window=Window(1, 0, "bottom-right"))),
         ("{explicit: {pattern: random, axes: BHTS}}", Mask(explicit=Explicit("random", "BHTS"))),
-        ("{explicit: {pattern: heads, axes: 1HTS, indices: [3]}}", Mask(explicit=Explicit("heads", "1HTS", indices=(3,)))),
+        (
+            "{explicit: {pattern: heads, axes: 1HTS, indices: [3]}}",
+            Mask(explicit=Explicit("heads", "1HTS", indices=(3,))),
+        ),
         ("{additive: {axes: BTS, magnitude: 3}}", Mask(additive=Additive("BTS", 3.0))),
         (
             "{additive: {axes: B1S, minus_inf: {pattern: keys, indices: [1]}}}",
@@ -128,7 +131,11 @@ include:
   - {name: a, tags: [slow, own], subjects: [jax/dpa@jit], subjects_why: a reason, bias: false}
 """
     first, second, third = cases_of(tmp_path, text)
-    assert (first.tags, second.tags, third.tags) == (("slow", "wide"), ("slow", "wide", "block"), ("slow", "wide", "own"))
+    assert (first.tags, second.tags, third.tags) == (
+        ("slow", "wide"),
+        ("slow", "wide", "block"),
+        ("slow", "wide", "own"),
+    )
     assert (first.subjects, second.subjects, third.subjects) == (("torch/*",), ("torch/*",), ("jax/dpa@jit",))
     assert (first.check, second.check, third.check) == (("output",), ("weights",), ("output",))
     assert (second.expect, second.scale, third.expect, third.scale) == ("observe", 0.5, "agree", None)
@@ -224,7 +231,13 @@ def test_the_schema_accepts_every_shipped_case_file(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"wyh": 1}, {"suite": 3}, {"matrix": {"dtype": ["flaot16"]}}, {"matrix": {"mask": [{"is_casual": True}]}}, {"matrix": {}}],
+    [
+        {"wyh": 1},
+        {"suite": 3},
+        {"matrix": {"dtype": ["flaot16"]}},
+        {"matrix": {"mask": [{"is_casual": True}]}},
+        {"matrix": {}},
+    ],
 )
 def test_the_schema_refuses_what_the_suite_refuses(change: dict[str, Any]) -> None:
     validator = pytest.importorskip("jsonschema").Draft7Validator(json_schema())

@@ -24,7 +24,15 @@ from conformance.report.terminal import explain_lines, summary_lines
 from conformance.report.text import number_text, ratio_text
 from conformance.store import Row, Run
 from conformance.verdict import Worst
-from tests.synthetic_runs import HEADER, arrays, finding, measure, row, run_of, with_tensors
+from tests.synthetic_runs import (
+    HEADER,
+    arrays,
+    finding,
+    measure,
+    row,
+    run_of,
+    with_tensors,
+)
 
 HOSTILE = "</script><script>window.harm=1</script><img src=x onerror=window.harm=1> \u2028\u202egnp.\u05d0 \x1b[2J & \"q\" 'r'"
 
@@ -76,7 +84,12 @@ def page_of(run: Run, **options: Any) -> Page:
 
 
 def mixed_run(folder: Path) -> Run:
-    ledger = {"reason": "softmax over nothing", "link": "https://example.org/1", "versions": "beta <2", "since": "2026-01"}
+    ledger = {
+        "reason": "softmax over nothing",
+        "link": "https://example.org/1",
+        "versions": "beta <2",
+        "since": "2026-01",
+    }
     return run_of(
         folder,
         [
@@ -253,7 +266,11 @@ def test_tensors_are_kept_for_new_rows_and_the_worst_of_each_group(tmp_path: Pat
         with_tensors(tmp_path, row("new-far", status="new", findings=(worse,)), arrays()),
     ]
     page = page_of(run_of(tmp_path, rows))
-    assert sorted(name for name in page.scripts if name.startswith("tensors")) == ["tensors-1", "tensors-2", "tensors-3"]
+    assert sorted(name for name in page.scripts if name.startswith("tensors")) == [
+        "tensors-1",
+        "tensors-2",
+        "tensors-3",
+    ]
     assert page.detail(0)["note"] == "group"
     assert page.detail(0)["blocked"] is not None
 
@@ -355,7 +372,7 @@ def test_the_terminal_says_the_same_in_few_lines(tmp_path: Path) -> None:
     assert lines[1] == "missing    gamma: pip install gamma==1.0"
     assert lines[2] == "verdict    1 agree, 1 new, 1 errored, 1 stale, 1 known, 1 unsupported"
     assert [line.split()[0] for line in lines[3:]] == ["NEW", "ERRORED", "STALE", "known", "report", "reproduce"]
-    assert lines[3].split() == "NEW beta/mha value 1 case worst 5.00 none; float32".split()
+    assert lines[3].split() == ["NEW", "beta/mha", "value", "1", "case", "worst", "5.00", "none;", "float32"]
     assert lines[-2] == "report     reports/report.html"
     assert lines[-1] == "reproduce  python -m conformance repro 'a[beta/mha]'"
 
@@ -395,7 +412,14 @@ def test_a_case_is_explained_in_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("expected", "actual", "bound"),
-    [(1.0, 1.0, 0.0), (1.0, 1.5, 0.25), (1.0, 1.1, 0.0), (1.0, math.nan, 1.0), (1.0, math.inf, math.inf), (2.0, 1.0, math.inf)],
+    [
+        (1.0, 1.0, 0.0),
+        (1.0, 1.5, 0.25),
+        (1.0, 1.1, 0.0),
+        (1.0, math.nan, 1.0),
+        (1.0, math.inf, math.inf),
+        (2.0, 1.0, math.inf),
+    ],
 )
 def test_ratios_follow_the_rule_of_the_verdict(expected: float, actual: float, bound: float) -> None:
     tensors = {f"o/{name}": np.array([value]) for name, value in
@@ -405,7 +429,9 @@ def test_ratios_follow_the_rule_of_the_verdict(expected: float, actual: float, b
 
 
 def test_worst_elements_without_tensors_come_from_the_findings() -> None:
-    made = row(status="new", findings=(finding(), finding("nonfinite", worst={"index": [0], "error": "nan", "bound": 1})))
+    made = row(
+        status="new", findings=(finding(), finding("nonfinite", worst={"index": [0], "error": "nan", "bound": 1}))
+    )
     elements = worst_elements(made, {})
     assert [(element.ratio, element.index) for element in elements] == [(math.inf, (0,)), (5.0, (1, 2, 3))]
     assert row_ratio(made) == math.inf

@@ -182,9 +182,9 @@ def test_words_in_the_search_box_filter_every_part_of_the_page(visit: Visitor, r
         assert seen.listed() == cases, words
         assert f"q={words}" in seen.hash.replace("+", " ")
     assert seen.page.locator("#matched").inner_text() == "251 of 257"
-    assert seen.page.locator("#others-rows tr").count() == 200
+    assert seen.page.locator("#others-rows tr").count() == 100
     seen.page.locator("#others-more").click()
-    assert seen.page.locator("#others-rows tr").count() == 251
+    assert seen.page.locator("#others-rows tr").count() == 200
 
 
 def test_chips_write_words(visit: Visitor, report: Path) -> None:
@@ -258,7 +258,10 @@ def test_a_heat_map_can_be_read_with_keys_and_pointer(visit: Visitor, report: Pa
     assert readout.inner_text().startswith("attn_output[1, 2, 3]")
     for words in ("actual NaN", "ratio ∞", "blocked"):
         assert words in readout.inner_text()
-    assert seen.page.locator("#said").inner_text() == readout.inner_text() or "NaN" in seen.page.locator("#said").inner_text()
+    assert (
+        seen.page.locator("#said").inner_text() == readout.inner_text()
+        or "NaN" in seen.page.locator("#said").inner_text()
+    )
     canvas.hover(position={"x": 25, "y": 25})
     assert readout.inner_text().startswith("attn_output[1, 0, 0]")
 
@@ -294,6 +297,7 @@ def test_keys_lead_through_the_report(visit: Visitor, report: Path) -> None:
     press("[")
     seen.page.wait_for_selector("#case h1:has-text('plain a')")
     press("Escape")
+    seen.page.wait_for_selector("#overview", state="visible")
     assert seen.page.evaluate("document.activeElement.innerText") == "plain a"
     assert seen.hash == "#q=is:diverging"
     press("?")
@@ -369,7 +373,9 @@ def test_whatever_can_be_reached_has_a_name_and_a_visible_focus(visit: Visitor, 
           .map((e) => e.outerHTML)"""
     )
     assert nameless == []
-    headings = seen.page.evaluate("[...document.querySelectorAll('h1, h2')].filter((e) => e.checkVisibility()).map((e) => e.tagName)")
+    headings = seen.page.evaluate(
+        "[...document.querySelectorAll('h1, h2')].filter((e) => e.checkVisibility()).map((e) => e.tagName)"
+    )
     assert headings.count("H1") == 1
     seen.page.keyboard.press("Tab")
     outline = "getComputedStyle(document.activeElement).outlineStyle"
@@ -388,10 +394,14 @@ def test_ten_thousand_rows_open_and_filter_quickly(visit: Visitor, tmp_path: Pat
     started = time.perf_counter()
     seen = visit(tmp_path / "large.html")
     assert time.perf_counter() - started < 3
-    spent = seen.page.evaluate(
-        """() => ["subject:s1", "dtype:float16 kind:value", "mask:causal is:known", "T:=7", ""].map((words) => {
+    rounds = [
+        seen.page.evaluate(
+            """() => ["subject:s1", "dtype:float16 kind:value", "mask:causal is:known", "T:=7", "is:agrees", ""].map((words) => {
           const query = document.getElementById("query"); const begun = performance.now();
           query.value = words; query.dispatchEvent(new Event("input")); document.body.offsetHeight;
           return performance.now() - begun; })"""
-    )
+        )
+        for _ in range(3)
+    ]
+    spent = [min(times) for times in zip(*rounds, strict=True)]  # what the page costs, not what else the machine does
     assert max(spent) < 100, spent

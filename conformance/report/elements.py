@@ -60,8 +60,8 @@ class Field:
     def element(self, flat: int, ratio: Array) -> Element:
         index = np.unravel_index(flat, self.expected.shape)
         place = tuple(int(axis) for axis in index)
-        values = (float(array[index]) for array in (self.expected, self.actual, self.error, self.bound))
-        return Element(self.output, place, *values, ratio=float(ratio[index]))
+        arrays = (self.expected, self.actual, self.error, self.bound, ratio)
+        return Element(self.output, place, *(float(array[index]) for array in arrays))
 
 
 def fields_of(tensors: Mapping[str, Array]) -> tuple[Field, ...]:
@@ -110,8 +110,11 @@ def _of_findings(row: Row) -> Iterator[Element]:
         ratio = finding_ratio(finding)
         if ratio is not None:
             worst = finding["worst"]
-            parts = (number(worst.get(name)) for name in ("expected", "actual", "error", "bound"))
-            yield Element(str(finding["output"]), tuple(int(axis) for axis in worst["index"]), *parts, ratio=ratio)
+            expected, actual, error, bound = (
+                number(worst.get(name)) for name in ("expected", "actual", "error", "bound")
+            )
+            index = tuple(int(axis) for axis in worst["index"])
+            yield Element(str(finding["output"]), index, expected, actual, error, bound, ratio)
 
 
 def finding_ratio(finding: Mapping[str, object]) -> float | None:

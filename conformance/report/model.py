@@ -1,79 +1,20 @@
 """Run → what the report shows: counts, matrix, families of divergences, refusals, agreement by file.
 
-A *group* is what diverging rows share: status, subject, kind, mask and dtype. A *family* is the groups of one status, subject
-and kind, which is what one fault usually looks like. Everything is ordered by severity, then by worst ratio.
+A *group* is what diverging rows share: status, subject, kind, mask and dtype. A *family* is the groups of one status,
+subject and kind, which is what one fault usually looks like. Everything is ordered by severity, then by worst ratio.
 """
 
 from __future__ import annotations
 
-import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from conformance.report.elements import row_ratio
-from conformance.report.text import number, plural
-from conformance.store import Row, Run, Status
-
-SEVERITY: tuple[Status, ...] = ("new", "errored", "stale", "known", "agrees", "unsupported", "missing")
-DIVERGING: tuple[Status, ...] = SEVERITY[:4]
-SYMBOLS: Mapping[Status, str] = {
-    "new": "✕",
-    "errored": "!",
-    "stale": "↻",
-    "known": "≠",
-    "agrees": "✓",
-    "unsupported": "·",
-    "missing": "○",
-}
-MEANINGS: Mapping[Status, str] = {
-    "new": "diverges and the ledger does not know it",
-    "errored": "the subject or the engine raised where an answer was due",
-    "stale": "the ledger says it diverges; it no longer does, or does so differently",
-    "known": "diverges exactly as the ledger says",
-    "agrees": "every judged element lies within its bound",
-    "unsupported": "a documented limit of the subject",
-    "missing": "the framework is not installed",
-}
-_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt|Exit|Timeout)\b")
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One row with what is derived from it. ``number`` is its place in the run."""
-
-    number: int
-    row: Row
-    ratio: float | None
-
-    @cached_property
-    def kinds(self) -> tuple[str, ...]:
-        """Kinds of all findings, the first being the one to show; of an error, the name of the exception."""
-        if self.row.findings:
-            return tuple(dict.fromkeys(str(finding["kind"]) for finding in self.row.findings))
-        if self.row.status != "errored":
-            return (self.row.status,) if self.row.status in DIVERGING else ()
-        found = _EXCEPTION.match(self.row.summary)
-        return (found.group().rpartition(".")[2] if found else "errored",)
-
-    @property
-    def kind(self) -> str:
-        return self.kinds[0] if self.kinds else ""
-
-    @property
-    def mask(self) -> str:
-        return str(self.row.facts.get("mask", "none"))
-
-    @property
-    def dtype(self) -> str:
-        return str(self.row.facts.get("dtype", ""))
-
-    @property
-    def weight(self) -> float:
-        """The ratio for ordering; a finding that has none (raised, wrong shape) weighs as much as any."""
-        return math.inf if self.ratio is None else self.ratio
+from conformance.report.entry import DIVERGING, SEVERITY, Entry
+from conformance.report.text import plural
+from conformance.store import Run, Status
 
 
 @dataclass(frozen=True)
@@ -249,7 +190,7 @@ def _agreements(entries: Iterable[Entry]) -> tuple[Agreement, ...]:
         if entry.row.status == "agrees":
             gathered[entry.row.file].append(entry)
     return tuple(
-        Agreement(file, len(found), max(found, key=lambda entry: number(entry.ratio) or 0.0))
+        Agreement(file, len(found), max(found, key=lambda entry: entry.ratio or 0.0))
         for file, found in gathered.items()
     )
 

@@ -16,8 +16,22 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from conformance.report.model import DIVERGING, MEANINGS, SEVERITY, SYMBOLS, View, view_of
-from conformance.report.pack import Packed, Reproducer, index_of, packed, plain, script_json
+from conformance.report.model import (
+    DIVERGING,
+    MEANINGS,
+    SEVERITY,
+    SYMBOLS,
+    View,
+    view_of,
+)
+from conformance.report.pack import (
+    Packed,
+    Reproducer,
+    index_of,
+    packed,
+    plain,
+    script_json,
+)
 from conformance.report.text import plural, ratio_text, visible
 from conformance.store import Run
 
@@ -59,24 +73,28 @@ def write_report(run: Run, path: Path, reproducer: Reproducer | None = None) -> 
 
 def page(view: View, reproducer: Reproducer | None = None) -> str:
     """The report as HTML text."""
-    style, script = Markup(stylesheet()), Markup(module())  # noqa: S704 - files of this package, not text of a run
+    style, script = Markup(stylesheet()), Markup(module())
     store: Packed = packed(view, reproducer)
     shown = [entry.number for entry in view.diverging[:ROWS_IN_HTML]]
-    return _environment().get_template("report.html.j2").render(
-        view=view,
-        run=view.run,
-        header=view.run.header,
-        shown=frozenset(shown),
-        packed=store,
-        index=Markup(script_json(index_of(view) | {"listed": shown, "symbols": SYMBOLS, "meanings": MEANINGS})),  # noqa: S704
-        style=style,
-        script=script,
-        policy=_policy(style, script),
-        statuses=SEVERITY,
-        diverging=DIVERGING,
-        columns=_columns(view),
-        symbols=SYMBOLS,
-        meanings=MEANINGS,
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            view=view,
+            run=view.run,
+            header=view.run.header,
+            shown=frozenset(shown),
+            packed=store,
+            index=Markup(script_json(index_of(view) | {"listed": shown, "symbols": SYMBOLS, "meanings": MEANINGS})),
+            style=style,
+            script=script,
+            policy=_policy(style, script),
+            statuses=SEVERITY,
+            diverging=DIVERGING,
+            columns=_columns(view),
+            symbols=SYMBOLS,
+            meanings=MEANINGS,
+        )
     )
 
 

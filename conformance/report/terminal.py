@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from conformance.report.elements import Element, finding_ratio, row_ratio, worst_elements
+from conformance.report.elements import (
+    Element,
+    finding_ratio,
+    row_ratio,
+    worst_elements,
+)
 from conformance.report.model import Entry, Family, View, view_of
-from conformance.report.text import brief_text, clipped, number, number_text, one_line, plural, ratio_text
+from conformance.report.text import (
+    brief_text,
+    clipped,
+    number,
+    number_text,
+    one_line,
+    plural,
+    ratio_text,
+)
 from conformance.store import Row, Run, Status
 
 LINES = 25
 MISSING_SHOWN = 4
 HEADER_LINES = 3
 ORDER: tuple[Status, ...] = ("agrees", "new", "errored", "stale", "known", "unsupported", "missing")
-SIZES = ("B", "T", "S", "H", "K", "D", "Dh", "Dk", "Dv", "Dhv", "Do", "E")
+SIZES = ("B", "T", "S", "H", "K", "D", "Dh", "Dhv", "kdim", "vdim", "output_dim")
 
 
 def summary_lines(run: Run, report: Path | None, width: int = 100) -> list[str]:
@@ -35,9 +49,7 @@ def summary_lines(run: Run, report: Path | None, width: int = 100) -> list[str]:
     shown = families if len(families) <= room else families[: room - 1]
     lines = [clipped(line, width) for line in _families(shown)]
     if len(shown) < len(families):
-        left = families[len(shown) :]
-        cases = plural(sum(family.count for family in left), "case")
-        lines.append(clipped(f"           and {plural(len(left), 'other group')} of {cases}: see the report", width))
+        lines.append(clipped(_others(families[len(shown) :]), width))
     return head + lines + tail
 
 
@@ -77,7 +89,9 @@ def worst_entry(view: View) -> Entry | None:
 def _header(view: View, width: int) -> Iterator[str]:
     header = view.run.header
     versions = " · ".join(one_line(f"{name}\u00a0{version}") for name, version in header.versions.items())
-    lines = textwrap.wrap(f"attention conformance · {versions}", width, subsequent_indent=" " * 11, break_on_hyphens=False)
+    lines = textwrap.wrap(
+        f"attention conformance · {versions}", width, subsequent_indent=" " * 11, break_on_hyphens=False
+    )
     yield from (line.replace("\u00a0", " ").removesuffix(" ·") for line in lines[:HEADER_LINES])
     if not header.complete:
         yield f"PARTIAL    the run was interrupted; {plural(len(view.entries), 'row')} recorded"
@@ -98,7 +112,7 @@ def _counts(view: View) -> str:
     return f"verdict    {', '.join(words) or 'nothing was compared'}{seconds}"
 
 
-def _families(families: tuple[Family, ...] | list[Family]) -> Iterator[str]:
+def _families(families: Sequence[Family]) -> Iterator[str]:
     names = [(one_line(family.subject), one_line(family.kind)) for family in families]
     subject_width = min(max((len(subject) for subject, _ in names), default=0), 28)
     kind_width = min(max((len(kind) for _, kind in names), default=0), 22)
@@ -108,6 +122,14 @@ def _families(families: tuple[Family, ...] | list[Family]) -> Iterator[str]:
             f"{family.status.upper():<10} {clipped(subject, 28):<{subject_width}}  {clipped(kind, 22):<{kind_width}}  "
             f"{plural(family.count, 'case'):>9}  worst {ratio_text(family.worst.ratio):<6}  {masks}; {dtypes}"
         )
+
+
+def _others(families: Sequence[Family]) -> str:
+    """What there was no room for, by status."""
+    left = Counter(family.status for family in families)
+    cases = plural(sum(family.count for family in families), "case")
+    groups = ", ".join(f"{count} {status}" for status, count in left.items())
+    return f"           and {plural(len(families), 'other group')} ({groups}) of {cases}: see the report"
 
 
 def _some(tally: tuple[tuple[str, int], ...]) -> str:

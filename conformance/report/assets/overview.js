@@ -4,7 +4,7 @@ import { fact, inPageOrder, rows, shortName, stem, symbols } from "./data.js";
 import { fragment } from "./state.js";
 import { search } from "./search.js";
 
-const STEP = 200;
+const STEP = 100;
 const listedRows = [...document.querySelectorAll("#divergences tr[data-row]")].map((line) => [Number(line.dataset.row), line]);
 const families = [...document.querySelectorAll("[data-family]")].map((family) => ({
   family,
@@ -25,7 +25,8 @@ export function filter(query) {
   const numbers = new Set(found.map((row) => row.number));
   for (const [number, line] of listedRows) line.hidden = !numbers.has(number);
   const visible = families.filter((entry) => showFamily(entry, query !== ""));
-  for (const { family, open } of families) family.open = query === "" ? open : family.open || visible.length <= 3;
+  const few = visible.length <= 3 && found.length <= STEP;
+  for (const { family, open } of families) family.open = query === "" ? open : family.open || few;
   const others = inPageOrder(found.filter((row) => !row.listed));
   shown = { query, matches: inPageOrder(found), others, listed: 0 };
   byId("matched").textContent = query === "" ? plural(rows.length, "case") : `${count(found.length)} of ${count(rows.length)}`;

@@ -3,20 +3,30 @@ import { el, isolated, plural, ratioText, say } from "./dom.js";
 import { fact, factKeys } from "./data.js";
 import { fragment, readState } from "./state.js";
 
-const SIZES = ["B", "T", "S", "H", "K", "D", "Dh", "Dk", "Dv", "Dhv", "Do", "E"];
+const SIZES = ["B", "T", "S", "H", "K", "D", "Dh", "Dhv", "kdim", "vdim", "output_dim"];
+const UNUSED = new Set(["none", "default", "false", ""]);
 const LEGEND = { B: "batch", T: "target length", S: "source length", H: "query heads", K: "key/value heads", D: "embed_dim", Dh: "head_dim",
-  Dk: "kdim", Dv: "vdim", Dhv: "value head width", Do: "output width", E: "extra key rows" };
+  Dhv: "value head width", kdim: "key input width", vdim: "value input width", output_dim: "output width" };
 const FIRST = ["dtype", "mask", "route", "data", "check", "layout", "sharing", "calls"];
 
-const shownFact = (value) => (value === true ? "yes" : value === false ? "no" : Array.isArray(value) ? value.join(", ") || "none" : typeof value === "object" && value ? JSON.stringify(value) : String(value));
+/** A recorded value as one line of text. */
+function shownFact(value) {
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  if (Array.isArray(value)) return value.map(shownFact).join(", ");
+  if (typeof value === "object" && value !== null) return Object.entries(value).map(([key, item]) => `${key} ${shownFact(item)}`).join("; ");
+  return String(value);
+}
 
 /** Sizes as one line, then every other property of the case. */
 export function factsPanel(row) {
   const sizes = SIZES.filter((name) => factKeys.includes(name) && fact(row, name) !== "");
   const others = [...FIRST.filter((key) => factKeys.includes(key)), ...factKeys.filter((key) => !FIRST.includes(key) && !SIZES.includes(key))];
   const line = sizes.map((name) => el("span", {}, el("abbr", { title: LEGEND[name] }, name), ` ${fact(row, name)} `));
-  const list = others.filter((key) => fact(row, key) !== "").map((key) => el("div", {}, el("dt", {}, key.replaceAll("_", " ")), el("dd", {}, isolated(shownFact(fact(row, key))))));
-  return section("The case", sizes.length ? el("p", { class: "sizes" }, ...line) : null, el("dl", { class: "facts" }, ...list));
+  const used = (key) => key === "mask" || !UNUSED.has(String(fact(row, key)));
+  const rest = others.filter((key) => !used(key)).map((key) => key.replaceAll("_", " "));
+  const list = others.filter(used).map((key) => el("div", {}, el("dt", {}, key.replaceAll("_", " ")), el("dd", {}, isolated(shownFact(fact(row, key))))));
+  return section("The case", sizes.length ? el("p", { class: "sizes" }, ...line) : null, el("dl", { class: "facts" }, ...list),
+    rest.length ? el("p", { class: "lead unused" }, `Not used: ${rest.join(", ")}.`) : null);
 }
 
 /** What was found, one line for each kind of fault in one output. */
@@ -61,8 +71,8 @@ export function measuresPanel(detail) {
 /** The ledger entry that explains a known or stale row. */
 export function ledgerPanel(detail) {
   if (!detail?.ledger) return null;
-  const { reason, ...others } = detail.ledger;
-  const list = Object.entries(others).filter(([, value]) => value !== null && value !== "").map(([key, value]) =>
+  const { reason, link, versions, since, ...others } = detail.ledger;
+  const list = Object.entries({ link, versions, since, ...others }).filter(([, value]) => value != null && shownFact(value) !== "").map(([key, value]) =>
     el("div", {}, el("dt", {}, key.replaceAll("_", " ")), el("dd", {}, /^https?:\/\//.test(value) ? el("a", { href: value, rel: "noreferrer" }, value) : isolated(shownFact(value)))));
   return section("Known divergence", reason ? el("p", { class: "message" }, isolated(reason)) : null, el("dl", { class: "facts" }, ...list));
 }
