@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -41,6 +42,12 @@ def judge(case: Case, subject: Subject) -> Verdict:
 def examine(case: Case, subject: Subject) -> Outcome:
     """Run a subject on a case and judge every output; whatever is raised becomes an Errored verdict."""
     seconds: dict[str, float] = {}
+    with warnings.catch_warnings():  # what a framework warns about is not a verdict, and must not become an error
+        warnings.simplefilter("ignore")
+        return _examined(case, subject, seconds)
+
+
+def _examined(case: Case, subject: Subject, seconds: dict[str, float]) -> Outcome:
     try:
         limit = subject.unsupported(case)
         if limit is not None:

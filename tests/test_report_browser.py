@@ -169,12 +169,12 @@ def test_words_in_the_search_box_filter_every_part_of_the_page(visit: Visitor, r
     seen = visit(report)
     query = seen.page.locator("#query")
     for words, cases in (
-        ("subject:beta", ["plain a", "plain c", "plain =SUM(1)", "blocked b"]),
-        ("kind:nan subject:=alpha/mha", ["blocked b"]),
-        ("dtype:float16", ["plain a"]),
-        ("mask:causal,none is:diverging -is:stale -file:blocked", ["plain a", "plain c"]),
-        ("only:beta is:diverging", ["plain a", "plain c", "plain =SUM(1)"]),
-        ('"it agrees now"', ["plain =SUM(1)"]),
+        ("subject:beta", ["a", "c", "=SUM(1)", "b"]),
+        ("kind:nan subject:=alpha/mha", ["b"]),
+        ("dtype:float16", ["a"]),
+        ("mask:causal,none is:diverging -is:stale -file:blocked", ["a", "c"]),
+        ("only:beta is:diverging", ["a", "c", "=SUM(1)"]),
+        ('"it agrees now"', ["=SUM(1)"]),
         ("is:agrees", []),
     ):
         query.fill(words)
@@ -201,7 +201,7 @@ def test_a_cell_of_the_matrix_filters(visit: Visitor, report: Path) -> None:
     seen = visit(report)
     seen.page.locator("td a[title^='blocked × beta/mha']").click()
     assert seen.page.locator("#query").input_value() == "file:=cases/blocked.yaml subject:=beta/mha"
-    assert seen.listed() == ["blocked b"]
+    assert seen.listed() == ["b"]
     assert seen.page.locator(".matrix a[aria-current]").count() == 1
 
 
@@ -293,12 +293,12 @@ def test_keys_lead_through_the_report(visit: Visitor, report: Path) -> None:
     seen.page.wait_for_selector("#case h1")
     assert "row=cases/plain.yaml::a[beta/mha]" in seen.hash
     press("]")
-    seen.page.wait_for_selector("#case h1:has-text('plain c')")
+    seen.page.wait_for_selector("#case h1 bdi:text-is('c')")
     press("[")
-    seen.page.wait_for_selector("#case h1:has-text('plain a')")
+    seen.page.wait_for_selector("#case h1 bdi:text-is('a')")
     press("Escape")
     seen.page.wait_for_selector("#overview", state="visible")
-    assert seen.page.evaluate("document.activeElement.innerText") == "plain a"
+    assert seen.page.evaluate("document.activeElement.innerText") == "a"
     assert seen.hash == "#q=is:diverging"
     press("?")
     assert seen.page.locator("#help").is_visible()

@@ -1,103 +1,43 @@
-"""What the page's scripts read: every row in columns, and for diverging rows details and tensors, compressed.
+"""What a case page is made of: details, tensors and the reproducer of diverging rows, within the room that a page has.
 
-The index interns every value, so ten thousand rows cost well under a megabyte. Details and tensors are deflated and written
-as base64 into elements that are decoded when a case is opened; both have a budget, spent on new rows and on the worst row
-of each group first.
+Details and tensors are deflated and written as base64 into elements that are decoded when a case is opened. Each has a
+budget, spent on the worst row of each group first, then on new rows.
 """
 
 from __future__ import annotations
 
 import base64
-import json
-import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from conformance.report.elements import fields_of, finding_ratio, worst_elements
-from conformance.report.model import DIVERGING, SEVERITY, Entry, View
+from conformance.report.elements import (
+    Element,
+    fields_of,
+    finding_ratio,
+    worst_elements,
+)
+from conformance.report.entry import Entry
+from conformance.report.index import plain, script_json
+from conformance.report.model import View
 from conformance.report.text import brief_text, number, number_text, ratio_text
 from conformance.spec import Array
 from conformance.store import Row
 
-TENSOR_BUDGET = 3_000_000  # characters of base64 in the page
-DETAIL_BUDGET = 1_000_000
+TENSOR_BUDGET = 2_400_000  # characters of base64 in the page
+DETAIL_BUDGET = 800_000
+SCRIPT_BUDGET = 500_000  # characters of reproducers, before compression
 ROW_BUDGET = 400_000  # of the tensors of one row
+SCRIPT_LIMIT = 60_000  # of one reproducer
 FINDINGS_SHOWN = 30
 Reproducer = Callable[[Row], str | None]
 
 
-def script_json(value: Any) -> str:
-    """JSON that may stand inside a script element: ASCII only, no character that HTML gives a meaning to."""
-    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=str)
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
-
-
-def plain(value: Any) -> Any:
-    """The value with numbers that JSON lacks written as text, tuples as lists, keys as text."""
-    match value:
-        case float() if not math.isfinite(value):
-            return number_text(value)
-        case Mapping():
-            return {str(key): plain(item) for key, item in value.items()}
-        case list() | tuple():
-            return [plain(item) for item in value]
-        case None | bool() | int() | float() | str():
-            return value
-        case _:
-            return str(value)
-
-
 def deflated(data: bytes) -> str:
     return base64.b64encode(zlib.compress(data, 9)).decode("ascii")
-
-
-@dataclass
-class _Pool:
-    """Each distinct value once, by place."""
-
-    values: list[Any] = field(default_factory=list)
-    places: dict[str, int] = field(default_factory=dict)
-
-    def place(self, value: Any) -> int:
-        key = value if isinstance(value, str) else "\0" + json.dumps(value, sort_keys=True, default=str)
-        if key not in self.places:
-            self.places[key] = len(self.values)
-            self.values.append(value)
-        return self.places[key]
-
-
-def index_of(view: View) -> dict[str, Any]:
-    """Every row in columns over one pool of values.
-
-    ``rows`` holds [case, subject, status, ratio, summary, kinds, node]; ``cases`` holds [file, line, suite, case, why,
-    fact …] with one fact for each of ``keys``. All but line, ratio, status and case are places in ``values``.
-    """
-    pool, cases = _Pool(), _Pool()
-    keys = list(dict.fromkeys(str(key) for entry in view.entries for key in entry.row.facts))
-    rows = []
-    for entry in view.entries:
-        row = entry.row
-        facts = [pool.place(plain(row.facts.get(key))) for key in keys]
-        case = [pool.place(row.file), row.line, *map(pool.place, (row.suite, row.case, row.why)), *facts]
-        ratio = entry.ratio if entry.ratio is None or math.isfinite(entry.ratio) else "Infinity"
-        rows.append(
-            [
-                cases.place(case),
-                pool.place(row.subject),
-                SEVERITY.index(row.status),
-                float(f"{ratio:.4g}") if isinstance(ratio, float) else ratio,
-                pool.place(row.summary),
-                pool.place(" ".join(entry.kinds)),
-                pool.place(row.node),
-            ]
-        )
-    diverging = len(DIVERGING)
-    return {"values": pool.values, "keys": keys, "cases": cases.values, "rows": rows, "statuses": SEVERITY,
-            "diverging": diverging}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -110,52 +50,85 @@ class Packed:
     without_tensors: int
 
 
-def packed(view: View, reproducer: Reproducer | None) -> Packed:
-    """Details of as many diverging rows, and tensors of every new row and the worst row of each group, as fit."""
-    first = {entry.number for entry in view.first_of_groups}
-    chosen = sorted(view.diverging, key=lambda entry: (entry.row.status != "new", entry.number not in first))
-    details: dict[int, str] = {}
-    tensors: dict[int, str] = {}
-    detail_room, tensor_room, left_out = DETAIL_BUDGET, TENSOR_BUDGET, 0
-    for entry in chosen:
-        arrays = view.run.tensors(entry.row) if detail_room > 0 else {}
-        wanted = bool(arrays) and (entry.number in first or entry.row.status == "new")
-        layout, blob = _tensors(entry.row, arrays, min(ROW_BUDGET, tensor_room)) if wanted else ([], "")
-        if detail_room > 0:
-            note = "" if layout or not entry.row.tensors else "size" if wanted else "group"
-            text = deflated(script_json(_detail(entry, arrays, layout, note, reproducer)).encode())
-            detail_room -= len(text)
-            details[entry.number] = text
+class _Packer:
+    """Spends the budgets, a row at a time."""
+
+    def __init__(self, view: View, reproducer: Reproducer | None) -> None:
+        self._view, self._reproducer = view, reproducer
+        self._first = {entry.number for entry in view.first_of_groups}
+        self._detail_room, self._tensor_room, self._script_room = DETAIL_BUDGET, TENSOR_BUDGET, SCRIPT_BUDGET
+        self.details: dict[int, str] = {}
+        self.tensors: dict[int, str] = {}
+        self.left_out = 0  # rows that should have had heat maps
+
+    def order(self, entry: Entry) -> tuple[bool, bool]:
+        return (entry.number not in self._first, entry.row.status != "new")
+
+    def add(self, entry: Entry) -> None:
+        row, wanted = entry.row, entry.number in self._first or entry.row.status == "new"
+        if self._detail_room <= 0:
+            self.left_out += wanted and row.tensors is not None
+            return
+        arrays = self._arrays(row)
+        layout, blob = _tensors(row, arrays, min(ROW_BUDGET, self._tensor_room)) if wanted else ([], "")
         if layout:
-            tensors[entry.number] = blob
-            tensor_room -= len(blob)
-        elif wanted or (entry.row.tensors and entry.row.status == "new"):
-            left_out += 1
-    return Packed(details, tensors, len(chosen) - len(details), left_out)
+            self.tensors[entry.number] = blob
+            self._tensor_room -= len(blob)
+        missed = not layout and bool(_drawn(row, arrays))
+        self.left_out += wanted and missed
+        script, script_note = self._script(row, wanted)
+        detail = _detail(entry, arrays) | {"outputs": layout, "reproducer": script, "script": script_note}
+        detail["note"] = "" if not missed else "size" if wanted else "group"
+        self.details[entry.number] = deflated(script_json(detail).encode())
+        self._detail_room -= max(len(self.details[entry.number]) - len(script or ""), 0)
+
+    def _arrays(self, row: Row) -> Mapping[str, Array]:
+        try:
+            return self._view.run.tensors(row)
+        except FileNotFoundError:  # a run's results may be passed on without their tensors
+            return {}
+
+    def _script(self, row: Row, wanted: bool) -> tuple[str | None, str]:
+        """The reproducer, and ``size`` where there may be one that the page has no room for."""
+        if self._reproducer is None:
+            return None, ""
+        if not wanted or self._script_room <= 0:
+            return None, "size"
+        script = self._reproducer(row)
+        if script is not None and len(script) > SCRIPT_LIMIT:
+            return None, "size"
+        self._script_room -= len(script or "")
+        return script, ""
 
 
-def _detail(
-    entry: Entry, arrays: Mapping[str, Array], layout: list[dict[str, Any]], note: str, reproducer: Reproducer | None
-) -> dict[str, Any]:
+def packed(view: View, reproducer: Reproducer | None) -> Packed:
+    """Details of as many diverging rows, and tensors and reproducers of as many new rows and worst rows of a group, as
+    fit. The reproducer is asked for those rows only, as it may have to compute the problem anew."""
+    packer = _Packer(view, reproducer)
+    for entry in sorted(view.diverging, key=packer.order):
+        packer.add(entry)
+    return Packed(packer.details, packer.tensors, len(view.diverging) - len(packer.details), packer.left_out)
+
+
+def _detail(entry: Entry, arrays: Mapping[str, Array]) -> dict[str, Any]:
     row = entry.row
     return {
         "findings": [_finding(finding, entry.dtype) for finding in row.findings[:FINDINGS_SHOWN]],
         "more": max(len(row.findings) - FINDINGS_SHOWN, 0),
         "measures": [_measure(measure) for measure in row.measures],
-        "worst": [
-            [element.output, element.index, number_text(element.expected, entry.dtype),
-             number_text(element.actual, entry.dtype), brief_text(element.error), brief_text(element.bound),
-             ratio_text(element.ratio)]
-            for element in worst_elements(row, arrays)
-        ],
+        "worst": [_element(element, entry.dtype) for element in worst_elements(row, arrays)],
         "ledger": plain(row.ledger),
         "traceback": row.traceback,
         "seconds": plain(row.seconds),
-        "reproducer": reproducer(row) if reproducer else None,
         "blocked": _bits(arrays.get("blocked")),
-        "outputs": layout,
-        "note": note,
-    }  # fmt: skip
+    }
+
+
+def _element(element: Element, dtype: str) -> list[Any]:
+    """Output, index, expected, actual, error, bound, ratio, the numbers as text."""
+    values = [number_text(element.expected, dtype), number_text(element.actual, dtype)]
+    sizes = [brief_text(element.error), brief_text(element.bound), ratio_text(element.ratio)]
+    return [element.output, element.index, *values, *sizes]
 
 
 def _finding(finding: Mapping[str, Any], dtype: str) -> dict[str, Any]:
@@ -186,7 +159,7 @@ def _tensors(row: Row, arrays: Mapping[str, Array], room: int) -> tuple[list[dic
     layout: list[dict[str, Any]] = []
     data = b""
     text = ""
-    for output, planes in sorted(_planes(arrays), key=lambda item: _rank(row, item[0])):
+    for output, planes in _drawn(row, arrays):
         kind = "<f8" if any(_needs_float64(plane) for plane in planes) else "<f4"
         grown = data + b"".join(np.ascontiguousarray(plane, kind).tobytes() for plane in planes)
         packed_text = deflated(grown) if len(grown) < 8 * room else ""
@@ -197,16 +170,18 @@ def _tensors(row: Row, arrays: Mapping[str, Array], room: int) -> tuple[list[dic
     return layout, text
 
 
+def _drawn(row: Row, arrays: Mapping[str, Array]) -> list[tuple[str, tuple[Array, ...]]]:
+    """Outputs worth drawing: those with findings first, then the output and the weights."""
+    outputs = {str(finding.get("output")) for finding in row.findings}
+    some = [item for item in _planes(arrays) if item[0] in outputs or item[0].startswith("attn_")]
+    return sorted(some, key=lambda item: (item[0] not in outputs, not item[0].startswith("attn_"), item[0]))
+
+
 def _planes(arrays: Mapping[str, Array]) -> Iterator[tuple[str, tuple[Array, ...]]]:
     """(output, (expected, actual, signed error, bound)) of every output that can be drawn."""
     for drawn in fields_of(arrays):
         if drawn.expected.ndim and drawn.expected.size:
             yield drawn.output, (drawn.expected, drawn.actual, drawn.error, drawn.bound)
-
-
-def _rank(row: Row, output: str) -> tuple[bool, bool, str]:
-    outputs = [finding.get("output") for finding in row.findings]
-    return (output not in outputs, not output.startswith("attn_"), output)
 
 
 def _needs_float64(plane: Array) -> bool:

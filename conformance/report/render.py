@@ -1,8 +1,8 @@
 """View model → one HTML file that opens from disk and asks the network for nothing.
 
-Styles and scripts stand inside the file and are named by their hashes in a content security policy, so that no text of a run,
-however it is written, can run as code. Scripts are plain modules; they become one by dropping their import lines, which is
-why their top-level names are distinct.
+Styles and scripts stand inside the file and are named by their hashes in a content security policy, so that no text of
+a run, however it is written, can run as code. Scripts are plain modules; they become one by dropping their import lines,
+which is why their top-level names are distinct.
 """
 
 from __future__ import annotations
@@ -16,22 +16,10 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from conformance.report.model import (
-    DIVERGING,
-    MEANINGS,
-    SEVERITY,
-    SYMBOLS,
-    View,
-    view_of,
-)
-from conformance.report.pack import (
-    Packed,
-    Reproducer,
-    index_of,
-    packed,
-    plain,
-    script_json,
-)
+from conformance.report.entry import DIVERGING, MEANINGS, SEVERITY, SYMBOLS
+from conformance.report.index import index_of, plain, script_json
+from conformance.report.model import View, view_of
+from conformance.report.pack import Packed, Reproducer, packed
 from conformance.report.text import plural, ratio_text, visible
 from conformance.store import Run
 
@@ -131,7 +119,6 @@ def _environment() -> Environment:
         finalize=_finalize,
     )
     environment.filters |= {"ratio": ratio_text, "plural": plural, "stem": _stem, "local": _local, "flat": _flat}
-    environment.filters["case_name"] = _case_name
     return environment
 
 
@@ -148,11 +135,6 @@ def _stem(file: str) -> str:
 def _local(subject: str, framework: str) -> str:
     """A subject's name without its framework."""
     return subject.removeprefix(f"{framework}/") or subject
-
-
-def _case_name(case: str, file: str) -> str:
-    """A case's id without the topic it may begin with, which stands beside it."""
-    return case.removeprefix(f"{_stem(file)}/").removeprefix(f"{_stem(file)}::") or case
 
 
 def _columns(view: View) -> list[tuple[str, list[str]]]:

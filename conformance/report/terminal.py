@@ -15,7 +15,8 @@ from conformance.report.elements import (
     row_ratio,
     worst_elements,
 )
-from conformance.report.model import Entry, Family, View, view_of
+from conformance.report.entry import Entry
+from conformance.report.model import Family, View, view_of
 from conformance.report.text import (
     brief_text,
     clipped,

@@ -1,11 +1,11 @@
 // The page of one (case, subject).
 import { byId, el, isolated, plural } from "./dom.js";
-import { fact, meanings, rowOf, shortName, stem, symbols } from "./data.js";
+import { fact, meanings, nameParts, rowOf, symbols } from "./data.js";
 import { heatSection } from "./heatsection.js";
 import { maskPictures } from "./maskpicture.js";
 import { matches } from "./overview.js";
 import { othersPanel } from "./others.js";
-import { factsPanel, findingsPanel, ledgerPanel, measuresPanel, reproducerPanel, section, tracebackPanel, worstPanel } from "./panels.js";
+import { factsPanel, findingsPanel, ledgerPanel, measuresPanel, reproduceCommand, reproducerPanel, section, tracebackPanel, worstPanel } from "./panels.js";
 import { fragment } from "./state.js";
 import { blockedOf, detailOf, outputsOf } from "./tensors.js";
 
@@ -42,7 +42,7 @@ export async function showCase(state) {
   const heat = outputs.size ? heatSection(row, outputs, blocked) : null;
   page.append(
     el("div", { class: "columns" }, el("div", {}, ...[findingsPanel(row, detail), ledgerPanel(detail), maskPanel(row, blocked)].filter(Boolean)), el("div", {}, factsPanel(row), othersPanel(row))),
-    ...[heat?.element ?? absence(row, detail), worstPanel(row, detail, outputs), measuresPanel(detail), reproducerPanel(detail), tracebackPanel(detail)].filter(Boolean),
+    ...[heat?.element ?? absence(row, detail), worstPanel(row, detail, outputs), measuresPanel(detail), reproducerPanel(row, detail), tracebackPanel(detail)].filter(Boolean),
   );
   open.heat = heat;
   heat?.show(state, state.element !== null);
@@ -70,12 +70,13 @@ function navigation(state) {
 
 function heading(row) {
   const { file, line, why } = row.case;
+  const [suite, rest] = nameParts(row.case);
   return [
     el("p", { class: `verdict s-${row.status}` }, el("span", { class: "symbol", "aria-hidden": "true" }, symbols[row.status]), ` ${row.status}`, el("span", { class: "n" }, ` — ${meanings[row.status]}`)),
-    el("h1", {}, isolated(`${stem(file)} `, "topic"), isolated(shortName(row.case))),
+    el("h1", {}, suite ? isolated(suite, "topic") : null, isolated(rest)),
     el("p", { class: "by" }, isolated(row.subject, "subject"), " · ", isolated(`${file}:${line}`, "where")),
     why ? el("p", { class: "why" }, isolated(why)) : null,
-    el("p", { class: "command" }, el("code", {}, isolated(`python -m conformance repro '${row.case.name}[${row.subject}]'`))),
+    el("p", { class: "command" }, el("code", {}, isolated(reproduceCommand(row)))),
   ].filter(Boolean);
 }
 

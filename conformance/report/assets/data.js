@@ -47,12 +47,9 @@ export function inPageOrder(some) {
   return [...some].sort((one, other) => rank(one) - rank(other));
 }
 
-export const stem = (file) => file.split("/").pop().replace(/\.ya?ml$/, "") || file;
 export const fact = (row, key) => row.case.facts[key] ?? "";
 
-/** A case's id without the topic it may begin with. */
-export function shortName({ name, file }) {
-  const topic = stem(file);
-  const rest = [`${topic}/`, `${topic}::`].find((start) => name.startsWith(start));
-  return rest ? name.slice(rest.length) || name : name;
+/** A case's id in two parts: its suite, when the id begins with it, and the rest. */
+export function nameParts({ name, suite }) {
+  return suite && name.startsWith(`${suite}/`) ? [`${suite}/`, name.slice(suite.length + 1)] : ["", name];
 }

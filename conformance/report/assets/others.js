@@ -6,7 +6,7 @@ import { fragment, readState } from "./state.js";
 
 /** What has to be equal for two subjects to stand in one line: agreeing ones need nothing more, diverging ones the kinds and the ratio. */
 function behaviour(row) {
-  const like = row.diverging ? [row.status, ...row.kinds, ratioText(row.ratio)] : [row.status];
+  const like = row.diverging ? [row.status, ...[...row.kinds].sort(), ratioText(row.ratio)] : [row.status];
   return like.join(" ");
 }
 

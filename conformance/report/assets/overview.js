@@ -1,6 +1,6 @@
 // The first screen under a filter: the listed divergences are hidden or shown, every other match is listed on demand.
 import { byId, count, el, isolated, plural, ratioText } from "./dom.js";
-import { fact, inPageOrder, rows, shortName, stem, symbols } from "./data.js";
+import { fact, inPageOrder, rows, symbols } from "./data.js";
 import { fragment } from "./state.js";
 import { search } from "./search.js";
 
@@ -61,7 +61,7 @@ function listMore() {
 }
 
 function line(row) {
-  const link = el("a", { href: fragment({ q: shown.query, row: row.node }) }, isolated(`${stem(row.case.file)} ${shortName(row.case)}`));
+  const link = el("a", { href: fragment({ q: shown.query, row: row.node }) }, isolated(row.case.name));
   return el("tr", { "data-row": row.number },
     el("td", { class: `verdict s-${row.status}` }, el("span", { class: "symbol", "aria-hidden": "true" }, symbols[row.status]), ` ${row.status}`),
     el("td", { class: "number" }, ratioText(row.ratio)),

@@ -1,5 +1,5 @@
 // Parts of a case page that are text: facts, findings, worst elements, measures, ledger entry, reproducer.
-import { el, isolated, plural, ratioText, say } from "./dom.js";
+import { el, isolated, plural, ratioText, say, visibleText } from "./dom.js";
 import { fact, factKeys } from "./data.js";
 import { fragment, readState } from "./state.js";
 
@@ -78,7 +78,8 @@ export function ledgerPanel(detail) {
 }
 
 /** A script that shows the divergence without this project, and a button that copies it. */
-export function reproducerPanel(detail) {
+export function reproducerPanel(row, detail) {
+  if (detail?.script === "size") return section("Reproducer", el("p", { class: "lead" }, "Not in this page, to keep it small. This writes it: ", el("code", {}, `${reproduceCommand(row)} --script`)));
   if (!detail?.reproducer) return null;
   const code = el("pre", { tabindex: 0, class: "code" }, el("code", {}, detail.reproducer));
   const button = el("button", { type: "button", "data-copy": true, onclick: () => copy(detail.reproducer, code, button) }, "Copy");
@@ -99,6 +100,12 @@ async function copy(text, code, button) {
     button.textContent = "Selected: press Ctrl C";
   }
   setTimeout(() => (button.textContent = "Copy"), 2500);
+}
+
+/** The command that runs a row again. */
+export function reproduceCommand(row) {
+  const quoted = `${row.case.name}[${row.subject}]`.replaceAll("'", `'"'"'`);
+  return visibleText(`python -m conformance repro '${quoted}'`);
 }
 
 /** A part of the page with its heading. */
