@@ -95,9 +95,9 @@ class _Graph:
 
     @property
     def root_error(self) -> float:
-        """Relative error of √c: 0 for a power of two, else it may be held in the storage format."""
+        """Relative error of √c: 0 for a power of two, else that of the format in which the constant is held."""
         root = self.roots[1]
-        return 0.0 if root == 0 or np.log2(root).is_integer() else self.rules.storage.unit_roundoff
+        return 0.0 if root == 0 or np.log2(root).is_integer() else self.arithmetic("scale").unit_roundoff
 
     def exponential(self, softmax: Format) -> float:
         relative = self.policy.exponential_relative if self.rules.storage.significand < 20 and self.policy.flash else 0
@@ -330,7 +330,8 @@ class _Graph:
         result = self.rules.product(rows, weight, value, uses * rows.value.shape[-1], self.arithmetic("products"))
         result = self.rules.store(result)
         neutral = self.neutral_rows(name)
-        return Pair(result.value, np.where(neutral[..., None], 0, result.error))
+        judged = result.error < NOT_JUDGED  # where a score may overflow, a NaN reaches even blocked positions
+        return Pair(result.value, np.where(neutral[..., None] & judged, 0, result.error))
 
     def neutral_rows(self, name: str) -> Array:
         """bool [B, L]: queries that see nothing, or keys that nothing sees: their gradient is exactly 0."""

@@ -108,7 +108,7 @@ def _exact_outputs(case: Case, reference: Reference) -> frozenset[str]:
         return frozenset()
     weights = forward.attn_weights
     equal = weights.max(axis=-1, keepdims=True, initial=0)
-    flat_rows = np.where(weights > 0, weights == equal, True).all()  # all visible scores alike: exp is exp(0) = 1
+    flat_rows = np.where(weights > 1e-320, weights == equal, True).all()  # all visible scores alike: exp is exp(0) = 1
     if not flat_rows:
         return frozenset()
     exact = set(EXACT_FORWARD[:2])

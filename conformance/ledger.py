@@ -2,13 +2,17 @@
 
 An entry says which subjects, on which cases, show which kinds of findings, in which versions, and why. A pair that
 diverges otherwise is new; a pair that an entry covers and that does not show what it says is stale.
+
+An entry of ``accuracy`` says instead that a subject reaches only the accuracy of a wider policy (a softmax in float32
+for float64 inputs): rounding may still land inside the bound, so a pair it covers may agree, but what lies outside
+must lie inside the bound of that policy.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from importlib.metadata import PackageNotFoundError, version
@@ -20,10 +24,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from conformance.errors import Fault, LedgerError
 from conformance.located import Document, load_located
+from conformance.policy import Policy, Precision
 from conformance.verdict import Agrees, Diverges, Errored, Finding, Kind, Verdict
 
 FILE_NAME = "known_divergences.yaml"
 Category = Literal["call", "output", "weights", "gradients"]
+PolicyField = Literal[
+    "products", "batched_products", "softmax", "softmax_gradient", "weight_gradients", "bias_gradients", "scale"
+]
 Condition = str | int | float | bool | list[str | int | float | bool]
 
 
@@ -39,7 +47,8 @@ class EntryModel(_Strict):
     when: dict[str, Condition] = Field(default_factory=dict)
     unless: dict[str, Condition] = Field(default_factory=dict)
     cases: list[str] = Field(default_factory=list)
-    shows: dict[Category, list[Kind]] = Field(min_length=1)
+    shows: dict[Category, list[Kind]] = Field(default_factory=dict)
+    accuracy: dict[PolicyField, Precision] = Field(default_factory=dict)
     message: str | None = None
     versions: dict[str, str] = Field(min_length=1)
     reason: str = Field(min_length=20)
@@ -63,6 +72,7 @@ class Entry:
     unless: Mapping[str, Any]
     cases: tuple[str, ...]
     shows: Mapping[str, tuple[str, ...]]
+    accuracy: Mapping[str, Precision]
     message: str | None
     versions: Mapping[str, str]
     reason: str
@@ -141,6 +151,13 @@ def recognise(
         return Known(tuple(entries))
     beyond = f"beyond {', '.join(entry.id for entry in entries)}: {'; '.join(extra)}" if entries else ""
     return New(beyond)
+
+
+def accuracy_class(policy: Policy, entries: Sequence[Entry]) -> Policy:
+    """The policy widened by what the entries of accuracy say; the same policy when there is none."""
+    for entry in entries:
+        policy = replace(policy, **entry.accuracy)
+    return policy
 
 
 def category_of(finding: Finding) -> str:
@@ -233,6 +250,7 @@ def _entry(written: EntryModel, document: Document, index: int) -> Entry:
         written.unless,
         tuple(written.cases),
         {category: tuple(kinds) for category, kinds in written.shows.items()},
+        written.accuracy,
         written.message,
         written.versions,
         " ".join(written.reason.split()),
@@ -249,6 +267,8 @@ def _faults(model: LedgerModel, document: Document, subjects: tuple[str, ...], f
         if entry.id in seen:
             yield document.fault((*place, "id"), f"the id {entry.id!r} is already used on line {seen[entry.id]}")
         seen.setdefault(entry.id, line)
+        if bool(entry.shows) == bool(entry.accuracy):
+            yield document.fault((*place, "id"), "an entry needs either shows or accuracy, and not both")
         for number, pattern in enumerate(entry.subjects):
             if not any(fnmatchcase(subject, pattern) for subject in subjects):
                 message = f"no subject is called {pattern!r}"

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from conformance.adapter import Adapter, load
-from conformance.ledger import Entry, Known, New, Stale, recognise
-from conformance.run import Outcome, errored, examine, unsupported_reason
+from conformance.adapter import Adapter, Subject, load
+from conformance.ledger import Entry, Known, New, Recognition, Stale, accuracy_class, recognise
+from conformance.run import Outcome, errored, examine, judged_again, policy_of, unsupported_reason
 from conformance.spec import Case, Unsupported
 from conformance.store import Row, Status
 from conformance.verdict import Agrees, Diverges, Errored, Finding, Verdict
@@ -56,15 +56,18 @@ def conclude(pair: Pair, ledger: Sequence[Entry]) -> Conclusion:
     outcome = examine(pair.case, subject)
     entries = [entry for entry in ledger if entry.covers(pair.case.id, pair.facts, pair.subject)]
     entries = [entry for entry in entries if entry.applies(versions)]
-    status, summary, shown = _status(pair, outcome.verdict, entries)
+    status, summary, shown = _status(pair, outcome, subject, entries)
     return Conclusion(_row(pair, status, summary, outcome, shown), outcome)
 
 
-def _status(pair: Pair, verdict: Verdict, entries: Sequence[Entry]) -> tuple[Status, str, tuple[Entry, ...]]:
+def _status(
+    pair: Pair, outcome: Outcome, subject: Subject, entries: Sequence[Entry]
+) -> tuple[Status, str, tuple[Entry, ...]]:
+    verdict = outcome.verdict
     if isinstance(verdict, Unsupported):
         return "unsupported", unsupported_reason(verdict), ()
     observed = pair.case.expect == "observe"
-    match recognise(verdict, entries, observed):
+    match _recognised(pair, outcome, subject, entries, observed):
         case None:
             return "agrees", verdict.note if isinstance(verdict, Agrees) else "", ()
         case Known(entries=shown):
@@ -77,6 +80,31 @@ def _status(pair: Pair, verdict: Verdict, entries: Sequence[Entry]) -> tuple[Sta
             unpinned = "not pinned in the ledger: " if observed else ""
             return status, unpinned + _first_line(verdict) + (f" ({why})" if why else ""), ()
     raise AssertionError("unreachable")
+
+
+def _recognised(
+    pair: Pair, outcome: Outcome, subject: Subject, entries: Sequence[Entry], observed: bool
+) -> Recognition | None:
+    """Hold an outcome against the ledger. Where entries of accuracy explain part of a divergence, the rest of it is
+    what the same outputs show under the wider policy."""
+    verdict = outcome.verdict
+    assert not isinstance(verdict, Unsupported)
+    shows = [entry for entry in entries if entry.shows]
+    classes = [entry for entry in entries if entry.accuracy]
+    if not classes or not isinstance(verdict, Diverges) or not outcome.judged:
+        return recognise(verdict, shows, observed)
+    rest = judged_again(pair.case, outcome, accuracy_class(policy_of(subject), classes))
+    if isinstance(rest, Diverges) and rest.findings == verdict.findings:
+        return recognise(verdict, shows, observed)
+    match recognise(rest, shows, observed):
+        case None:
+            return Known(tuple(classes))
+        case Known(entries=shown):
+            return Known((*shown, *classes))
+        case New(why=why):
+            return New(why or f"beyond the accuracy of {', '.join(entry.id for entry in classes)}")
+        case stale:
+            return stale
 
 
 def _first_line(verdict: Verdict) -> str:

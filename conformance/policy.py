@@ -68,6 +68,7 @@ class Policy:
     softmax_gradient: Precision = "wide"
     weight_gradients: Precision = "wide"
     bias_gradients: Precision = "wide"
+    scale: Precision = "storage"  # format in which the constant 1/√Dh is held
     flash: bool = True  # unnormalised weights, row sums from the output, weights rebuilt from log-sum-exp
     exponential_units: float = 40.0  # error of exp in units of its format's roundoff; 40 covers ATen's fast exp
     exponential_relative: float = 2e-4  # further relative error of exp for 16-bit storage in flash kernels

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -32,6 +32,7 @@ class Outcome:
     verdict: Verdict
     tensors: dict[str, Array] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    judged: tuple[dict[str, Array | None], ...] = ()  # of a divergence: the outputs of each call, by name
 
 
 def judge(case: Case, subject: Subject) -> Verdict:
@@ -132,17 +133,29 @@ def _judged(
         gradients = case.input_gradients
         if case.calls != "one-sample-at-a-time":
             gradients += parameter_names(case)
-    policy = policy_of(subject)
-    judged = [judged_outputs(expectation, outputs, subject.gives_weights, gradients) for outputs in answers]
+    judged = tuple(judged_outputs(expectation, outputs, subject.gives_weights, gradients) for outputs in answers)
+    verdict, shown = _verdict(expectation, judged, policy_of(subject))
+    if isinstance(verdict, Diverges):
+        return Outcome(verdict, _tensors(expectation, judged[shown], verdict), seconds, judged)
+    return Outcome(verdict, {}, seconds)
+
+
+def judged_again(case: Case, outcome: Outcome, policy: Policy) -> Agrees | Diverges:
+    """The verdict that a diverging outcome would have under another policy."""
+    _, expectation = expected(case, policy)
+    return _verdict(expectation, outcome.judged, policy)[0]
+
+
+def _verdict(
+    expectation: Expectation, judged: Sequence[dict[str, Array | None]], policy: Policy
+) -> tuple[Agrees | Diverges, int]:
+    """The verdict of the first call that diverges, else of the first call; and which call that is."""
     verdicts = [compare(expectation, outputs, policy) for outputs in judged]
     shown = next((index for index, verdict in enumerate(verdicts) if isinstance(verdict, Diverges)), 0)
     verdict = verdicts[shown]
-    if isinstance(verdict, Diverges):
-        if shown > 0:  # the first call was right
-            findings = tuple(replace(finding, kind="unstable") for finding in verdict.findings)
-            verdict = replace(verdict, findings=findings)
-        return Outcome(verdict, _tensors(expectation, judged[shown], verdict), seconds)
-    return Outcome(verdict, {}, seconds)
+    if isinstance(verdict, Diverges) and shown > 0:  # the first call was right
+        verdict = replace(verdict, findings=tuple(replace(one, kind="unstable") for one in verdict.findings))
+    return verdict, shown
 
 
 def _tensors(expectation: Expectation, actual: dict[str, Array | None], verdict: Diverges) -> dict[str, Array]:

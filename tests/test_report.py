@@ -34,7 +34,10 @@ from tests.synthetic_runs import (
     with_tensors,
 )
 
-HOSTILE = "</script><script>window.harm=1</script><img src=x onerror=window.harm=1> \u2028\u202egnp.\u05d0 \x1b[2J & \"q\" 'r'"
+HOSTILE = (
+    "</script><script>window.harm=1</script><img src=x onerror=window.harm=1> "
+    "\u2028\u202egnp.\u05d0 \x1b[2J & \"q\" 'r'"
+)
 
 
 class Page(HTMLParser):

@@ -89,13 +89,17 @@ def _absent() -> str | None:
     return None
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    reason = _absent()
+def _need(reason: str | None) -> None:
+    """Skip for a reason; in CI, where the report must be tested, fail for it."""
     if reason and os.environ.get("CI"):
         pytest.fail(f"{reason} (CI must test the report in a browser)")
     if reason:
         pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    _need(_absent())
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -209,8 +213,8 @@ def test_a_case_page_shows_the_whole_case(visit: Visitor, report: Path) -> None:
     seen = visit(report)
     seen.open_first()
     text = seen.page.locator("#case").inner_text()
-    for words in ("cases/plain.yaml:7", "a plain case", "causal", "float16", "attn_output is off", "fully blocked row 2",
-                  "Who agrees with whom", "alpha/mha", "import numpy  # a"):  # fmt: skip
+    for words in ("cases/plain.yaml:7", "a plain case", "causal", "float16", "attn_output is off", 
+                  "fully blocked row 2", "Who agrees with whom", "alpha/mha", "import numpy  # a"):  # fmt: skip
         assert words in text
     assert seen.page.locator(".mask-picture canvas").count() == 2
     assert seen.page.locator(".stage canvas").count() == 2
@@ -364,12 +368,30 @@ def test_every_text_is_legible_and_nothing_sticks_out(visit: Visitor, report: Pa
         assert found["failures"] == []
 
 
+@pytest.mark.parametrize("screen", ["overview", "case", "help"])
+def test_axe_finds_nothing(visit: Visitor, report: Path, screen: str) -> None:
+    package = importlib.util.find_spec("axe_playwright_python")
+    _need(None if package else "axe is not installed: pip install axe-playwright-python")
+    assert package is not None
+    assert package.origin is not None
+    seen = visit(report)
+    seen.page.evaluate("for (const box of document.querySelectorAll('details')) box.open = true")
+    if screen == "case":
+        seen.open_first()
+    elif screen == "help":
+        seen.page.keyboard.press("?")
+    seen.page.evaluate((Path(package.origin).parent / "axe.min.js").read_text(encoding="utf-8"))
+    found = seen.page.evaluate("axe.run(document)")
+    assert len(found["passes"]) > 15
+    assert [(item["id"], item["nodes"][0]["html"]) for item in found["violations"]] == []
+
+
 def test_whatever_can_be_reached_has_a_name_and_a_visible_focus(visit: Visitor, report: Path) -> None:
     seen = visit(report)
     seen.open_first()
     nameless = seen.page.evaluate(
         """() => [...document.querySelectorAll("a, button, input, canvas, [tabindex='0']")]
-          .filter((e) => !(e.innerText?.trim() || e.textContent.trim() || e.getAttribute("aria-label") || e.labels?.length))
+          .filter((e) => !(e.textContent.trim() || e.getAttribute("aria-label") || e.labels?.length))
           .map((e) => e.outerHTML)"""
     )
     assert nameless == []
@@ -396,7 +418,8 @@ def test_ten_thousand_rows_open_and_filter_quickly(visit: Visitor, tmp_path: Pat
     assert time.perf_counter() - started < 3
     rounds = [
         seen.page.evaluate(
-            """() => ["subject:s1", "dtype:float16 kind:value", "mask:causal is:known", "T:=7", "is:agrees", ""].map((words) => {
+            """() => ["subject:s1", "dtype:float16 kind:value", "mask:causal is:known", "T:=7", "is:agrees", ""]
+          .map((words) => {
           const query = document.getElementById("query"); const begun = performance.now();
           query.value = words; query.dispatchEvent(new Event("input")); document.body.offsetHeight;
           return performance.now() - begun; })"""

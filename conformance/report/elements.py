@@ -81,9 +81,9 @@ def _fields(tensors: Mapping[str, Array]) -> Iterator[Field]:
 
 
 def worst_elements(row: Row, tensors: Mapping[str, Array], count: int = WORST) -> tuple[Element, ...]:
-    """At most ``count`` elements with the largest ratio, largest first, and only those outside their bound when there are
-    any. Outputs that have findings come before the others; ties are broken by the absolute error. Without tensors, the worst
-    element of each finding."""
+    """At most ``count`` elements with the largest ratio, largest first, and only those outside their bound when there
+    are any. Outputs that have findings come before the others; ties are broken by the absolute error. Without tensors,
+    the worst element of each finding."""
     found = [element for field in fields_of(tensors) for element in _largest(field, count)]
     if not found:
         found = list(_of_findings(row))

@@ -115,7 +115,7 @@ class View:
 
     @property
     def verdict(self) -> str:
-        """One sentence: does the run give cause for action?"""
+        """One sentence that says whether the run gives cause for action."""
         counts = self.counts
         if not self.entries:
             return "Nothing was compared."

@@ -1,8 +1,8 @@
 """View model → one HTML file that opens from disk and asks the network for nothing.
 
 Styles and scripts stand inside the file and are named by their hashes in a content security policy, so that no text of
-a run, however it is written, can run as code. Scripts are plain modules; they become one by dropping their import lines,
-which is why their top-level names are distinct.
+a run, however it is written, can run as code. Scripts are plain modules; they become one by dropping their import
+lines, which is why their top-level names are distinct.
 """
 
 from __future__ import annotations

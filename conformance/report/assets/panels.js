@@ -52,7 +52,7 @@ export function worstPanel(row, detail, outputs) {
     return el("tr", {}, el("td", {}, cell), ...[expected, actual, error, bound, ratio].map((text) => el("td", { class: "number" }, text)));
   });
   const heads = ["expected", "actual", "error", "bound", "ratio"].map((name) => el("th", { scope: "col", class: "number" }, name));
-  return section("Worst elements", scroll("Worst elements", el("table", { class: "plain worst-elements" },
+  return section("Worst elements", scroll("Table of the worst elements", el("table", { class: "plain worst-elements" },
     el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "element"), ...heads)), el("tbody", {}, ...lines))));
 }
 
