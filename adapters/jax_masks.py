@@ -59,7 +59,8 @@ def _native(problem: Problem) -> JaxMask:
 
 
 def mask_and_bias(mask: MaskArrays, parts: tuple[str, ...] = BOOLEAN_PARTS) -> dict[str, Array]:
-    """``mask`` for the Boolean parts named, ``bias`` for the additive part; an explicit mask alone keeps its axes."""
+    """``mask`` for the Boolean parts named, ``bias`` for the additive part. A part that stands alone as it was written
+    keeps its axes; anything merged is full, so that one compilation serves every merged mask."""
     present = [part for part in parts if getattr(mask, part) is not None]
     arrays: dict[str, Array] = {}
     if present == ["explicit"] and mask.explicit is not None:
@@ -67,10 +68,23 @@ def mask_and_bias(mask: MaskArrays, parts: tuple[str, ...] = BOOLEAN_PARTS) -> d
     elif present:
         blocked = mask.blocked(*present)
         assert blocked is not None, present
-        arrays["mask"] = may_attend(blocked)
+        arrays["mask"] = _full(mask, may_attend(blocked))
     if mask.additive is not None:
         arrays["bias"] = own_axes(mask.additive)
     return arrays
+
+
+def full_mask_and_bias(problem: Problem) -> dict[str, Array]:
+    """``mask`` and ``bias`` in [B, H, T, S], all True and all zero where the problem has none. On the additive route
+    the Boolean parts are -inf in the bias."""
+    mask, dtype = problem.mask, problem.query.dtype
+    additive = problem.case.mask_route == "additive"
+    blocked = None if additive else mask.blocked()
+    bias = mask.float_mask(dtype) if additive else mask.bias()
+    return {
+        "mask": _full(mask, np.array(True) if blocked is None else may_attend(blocked)),
+        "bias": _full(mask, np.zeros((), dtype) if bias is None else bias),
+    }
 
 
 def own_axes(array: Array) -> Array:

@@ -9,15 +9,16 @@ is an argument.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
-from adapters.jax_masks import JaxMask, jax_mask, mask_and_bias
-from conformance.adapter import Adapter
+from adapters.jax_masks import JaxMask, full_mask_and_bias, jax_mask, mask_and_bias
+from adapters.scripting import masks_by_call
+from conformance.adapter import Adapter, Script
 from conformance.spec import Array, Case, Outputs, Problem, Unsupported
 
 DOCUMENTATION = "https://docs.jax.dev/en/latest/_autosummary/jax.nn.dot_product_attention.html"
@@ -91,6 +92,14 @@ class _JaxSubject:
             attn_weights=None if weights is None else np.asarray(weights),
             gradients={name: np.asarray(gradient) for name, gradient in gradients.items()},
         )
+
+    def script(self, problem: Problem, samples: Sequence[Problem]) -> Script:
+        """The same call with NumPy and JAX alone."""
+        from adapters.jax_script import JaxCall, jax_script
+
+        masks, varying = masks_by_call(problem, samples, lambda one: self.mask_of(one).arrays)
+        call = JaxCall(self.mask_of(problem), masks, varying, self.compiled, textbook=self.gives_weights)
+        return jax_script(problem, call)
 
     def call_of(self, problem: Problem) -> Call:
         """The arguments and the static options of a problem."""
@@ -195,13 +204,12 @@ class Textbook(_JaxSubject):
         return Unsupported("the textbook recipe appends no key and value rows") if limit and limit.link else limit
 
     def mask_of(self, problem: Problem) -> JaxMask:
-        """One Boolean mask whatever the route, or the additive mask alone; the scale goes along as an argument."""
+        """One full mask and one full bias whatever the route and the parts, so that one compilation serves them all; the
+        scale goes along as an argument. Ill-formed masks are handed over as they are."""
         case, mask = problem.case, problem.mask
-        if case.mask_route == "native" or case.ill_formed is not None:
-            arrays = mask_and_bias(mask)
-        else:
-            arrays = jax_mask(problem).arrays
-        return JaxMask(arrays | {"scale": np.array(case.effective_scale)})
+        if case.ill_formed is not None:
+            return JaxMask(mask_and_bias(mask) | {"scale": np.array(case.effective_scale)})
+        return JaxMask(full_mask_and_bias(problem) | {"scale": np.array(case.effective_scale)})
 
     def static_scale(self, case: Case) -> float | None:
         """None: the scale is an argument."""
@@ -231,5 +239,5 @@ ADAPTER = Adapter(
     modules=("jax",),
     install="pip install 'attention-conformance[jax]'",
     subjects={subject.name: subject for subject in SUBJECTS},
-    slow=frozenset({DotProductAttention.name}),
+    slow=frozenset({DotProductAttention.name, Textbook.name}),
 )

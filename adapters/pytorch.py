@@ -7,7 +7,7 @@ imported by the constructors.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from adapters.pytorch_mha import (
@@ -18,7 +18,7 @@ from adapters.pytorch_mha import (
     MultiheadAttentionWeights,
     TorchSubject,
 )
-from conformance.adapter import Adapter
+from conformance.adapter import Adapter, Script
 from conformance.spec import Case, Outputs, Problem, Unsupported
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ class _OwnModule(TorchSubject):
         raise NotImplementedError
 
     def _forward(self, module: Any, problem: Problem) -> Callable[..., tuple[torch.Tensor, torch.Tensor | None]]:
-        from adapters.pytorch_masks import module_masks
+        from adapters.pytorch_masks import module_masks, tensors
 
-        masks = module_masks(problem)
+        masks = tensors(module_masks(problem))
         return lambda query, key, value: module(query=query, key=key, value=value, **masks)
 
     def _module(self, case: Case) -> Projections:
@@ -91,6 +91,12 @@ class Handwritten(_OwnModule):
     def unsupported(self, case: Case) -> Unsupported | None:
         """Nothing."""
         return None
+
+    def script(self, problem: Problem, samples: Sequence[Problem]) -> Script:
+        """The same call with NumPy and PyTorch alone, and the source of the module."""
+        from adapters.pytorch_script import module_script
+
+        return module_script(problem, samples, self._module_class().__name__, vars(self._widths(problem.case)))
 
     def parameter_count(self, case: Case) -> int:
         """Number of parameters of the module for the case."""
@@ -137,6 +143,12 @@ class Textbook(Handwritten):
                 return Unsupported(f"the textbook recipe {reason}")
         return None
 
+    def script(self, problem: Problem, samples: Sequence[Problem]) -> Script:
+        """The recipe written out."""
+        from adapters.pytorch_script import textbook_script
+
+        return textbook_script(problem, samples)
+
     def _module_class(self) -> type[Projections]:
         from adapters.pytorch_recipes import TextbookAttention
 
@@ -158,15 +170,21 @@ class SdpaMath(_OwnModule):
             return Unsupported("scaled_dot_product_attention takes heads that are split already", SDPA_DOCUMENTATION)
         return None
 
+    def script(self, problem: Problem, samples: Sequence[Problem]) -> Script:
+        """The same call with NumPy and PyTorch alone."""
+        from adapters.pytorch_script import sdpa_script
+
+        return sdpa_script(problem, samples, self.backend)
+
     def _module_class(self) -> type[Projections]:
         from adapters.pytorch_recipes import ScaledDotProductAttention
 
         return ScaledDotProductAttention
 
     def _forward(self, module: Any, problem: Problem) -> Callable[..., tuple[torch.Tensor, torch.Tensor | None]]:
-        from adapters.pytorch_masks import sdpa_masks
+        from adapters.pytorch_masks import sdpa_masks, tensors
 
-        masks = sdpa_masks(problem)
+        masks = tensors(sdpa_masks(problem))
         return lambda query, key, value: module(self.backend, query, key, value, **masks)
 
 

@@ -1,7 +1,8 @@
-"""The mask of a problem as each PyTorch interface takes it. Imported by a subject's constructor only.
+"""The mask of a problem as each PyTorch interface takes it: NumPy arrays and flags by the interface's own names.
 
 Shape legend in :mod:`conformance.spec`. A Boolean mask is True where attention is *blocked*; the one translation to
-the opposite convention of ``scaled_dot_product_attention`` happens in :func:`sdpa_masks`.
+the opposite convention of ``scaled_dot_product_attention`` happens in :func:`sdpa_masks`. :func:`tensors` makes
+PyTorch's arguments of them; the rest imports no framework.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from adapters.pytorch_arrays import tensor_of
 from conformance.spec import NUMPY_DTYPES, Array, Case, MaskArrays, Problem
 
 NOT_KEY_PADDING = ("query_padding", "causal", "window", "explicit")
@@ -34,16 +34,16 @@ def mha_masks(problem: Problem) -> dict[str, Any]:
     case, mask = problem.case, problem.mask
     padding = mask.key_padding
     if case.ill_formed in MASK_FAULTS:
-        return _tensors(attn_mask=mask.explicit, key_padding_mask=padding)
+        return _present(attn_mask=mask.explicit, key_padding_mask=padding)
     dtype = NUMPY_DTYPES[case.storage]
     if case.mask_route != "native":
-        return _tensors(attn_mask=_mha_shape(_merged(case, mask), mask, keep_two_axes=case.mask_route == "additive"))
+        return _present(attn_mask=_mha_shape(_merged(case, mask), mask, keep_two_axes=case.mask_route == "additive"))
     if mask.additive is None:
         attention = mask.blocked(*NOT_KEY_PADDING)
     else:
         attention = mask.float_mask(dtype, *NOT_KEY_PADDING)
         padding = None if padding is None else np.where(padding, -np.inf, 0).astype(dtype)
-    masks = _tensors(attn_mask=_mha_shape(attention, mask, keep_two_axes=True), key_padding_mask=padding)
+    masks = _present(attn_mask=_mha_shape(attention, mask, keep_two_axes=True), key_padding_mask=padding)
     others = [part for part in case.mask.parts if part != "key_padding"]
     if others == ["causal"] and case.mask.causal == "top-left" and case.target_length == case.source_length:
         masks["is_causal"] = True
@@ -77,21 +77,21 @@ def sdpa_masks(problem: Problem) -> dict[str, Any]:
         attention = _merged(case, mask)
     if attention is not None and attention.dtype == np.bool_:
         attention = ~attention
-    return {"attn_mask": None, "is_causal": False, **_tensors(attn_mask=attention)}
+    return {"attn_mask": None, "is_causal": False, **_present(attn_mask=attention)}
 
 
 def module_masks(problem: Problem) -> dict[str, Any]:
     """The mask as ``key_padding``, ``blocked`` and ``bias`` of the hand-written modules."""
     case, mask = problem.case, problem.mask
     if case.ill_formed in MASK_FAULTS:
-        return _tensors(key_padding=mask.key_padding, blocked=mask.explicit)
+        return _present(key_padding=mask.key_padding, blocked=mask.explicit)
     if case.mask_route == "native":
         alone = [part for part in case.mask.parts if part in NOT_KEY_PADDING] == ["explicit"]
         blocked = mask.explicit if alone else mask.blocked(*NOT_KEY_PADDING)
-        return _tensors(key_padding=mask.key_padding, blocked=blocked, bias=mask.additive)
+        return _present(key_padding=mask.key_padding, blocked=blocked, bias=mask.additive)
     merged = _merged(case, mask)
     floats = merged is not None and merged.dtype != np.bool_
-    return _tensors(bias=merged) if floats else _tensors(blocked=merged)
+    return _present(bias=merged) if floats else _present(blocked=merged)
 
 
 def _merged(case: Case, mask: MaskArrays) -> Array | None:
@@ -104,5 +104,12 @@ def _merged(case: Case, mask: MaskArrays) -> Array | None:
     return merged if merged is None or case.mask_route == "additive" else np.broadcast_to(merged, mask.shape)
 
 
-def _tensors(**arrays: Array | None) -> dict[str, Any]:
-    return {name: tensor_of(np.ascontiguousarray(array)) for name, array in arrays.items() if array is not None}
+def _present(**arrays: Array | None) -> dict[str, Any]:
+    return {name: np.ascontiguousarray(array) for name, array in arrays.items() if array is not None}
+
+
+def tensors(masks: dict[str, Any]) -> dict[str, Any]:
+    """The same arguments with tensors for arrays; flags stay as they are."""
+    from adapters.pytorch_arrays import tensor_of
+
+    return {name: tensor_of(mask) if isinstance(mask, np.ndarray) else mask for name, mask in masks.items()}

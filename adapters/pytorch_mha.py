@@ -5,9 +5,10 @@ PyTorch is imported by the constructors. Arrays: :mod:`adapters.pytorch_arrays`;
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from conformance.adapter import Script
 from conformance.spec import Case, Outputs, Problem, Unsupported
 
 if TYPE_CHECKING:
@@ -65,9 +66,9 @@ class MultiheadAttention(TorchSubject):
     def attend(self, problem: Problem) -> Outputs:
         """Multi-head attention of the problem; raises what PyTorch raises."""
         from adapters.pytorch_arrays import answer
-        from adapters.pytorch_masks import mha_masks
+        from adapters.pytorch_masks import mha_masks, tensors
 
-        module, masks = self._module(problem.case), mha_masks(problem)
+        module, masks = self._module(problem.case), tensors(mha_masks(problem))
         return answer(
             problem,
             module,
@@ -75,6 +76,13 @@ class MultiheadAttention(TorchSubject):
             lambda *inputs: self._call(module, inputs, masks),
             gives_gradients=self.gives_gradients,
         )
+
+    def script(self, problem: Problem, samples: Sequence[Problem]) -> Script:
+        """The same call with NumPy and PyTorch alone."""
+        from adapters.pytorch_script import mha_script
+
+        return mha_script(problem, samples, weights=self.gives_weights, batch_first=self.batch_first,
+                          inference=not self.gives_gradients)  # fmt: skip
 
     def parameter_count(self, case: Case) -> int:
         """Number of parameters of PyTorch's own module for the case."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from adapters.tf_keras_masks import MaskArguments, mask_arguments, unsupported_mask
 from adapters.tf_keras_program import LayerOptions, Program, ProgramKey, frameworks, neutral_variables
-from conformance.adapter import Adapter
+from conformance.adapter import Adapter, Script
 from conformance.spec import Case, Outputs, Problem, Unsupported
 
 Mode = Literal["eager", "graph", "xla"]
@@ -75,6 +75,14 @@ class KerasMha:
             attn_weights=None if weights is None else weights.numpy(),
             gradients=program.named_gradients(problem, gradients),
         )
+
+    def script(self, problem: Problem, samples: Sequence[Problem]) -> Script:
+        """The same call with NumPy, TensorFlow and Keras alone."""
+        from adapters.tf_keras_script import KerasCall, keras_script
+
+        sizes = self._sizes(LayerOptions.of(problem.case))
+        call = KerasCall(self._layer_class().__name__, sizes, self.mode, self.gives_weights, self._window_option)
+        return keras_script(problem, samples, call)
 
     def parameter_count(self, case: Case) -> int:
         """Number of scalars in the weights of the layer that answers the case."""

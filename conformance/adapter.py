@@ -7,13 +7,14 @@ An adapter is a module with one :class:`Adapter` named ``ADAPTER``, announced un
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol, runtime_checkable
 
-from conformance.spec import Case, Outputs, Problem, Unsupported
+from conformance.errors import AdapterError
+from conformance.spec import Array, Case, Outputs, Problem, Unsupported
 
 ENTRY_POINT_GROUP = "attention_conformance.adapters"
 
@@ -44,6 +45,32 @@ class Subject(Protocol):
 
 
 @dataclass(frozen=True)
+class Script:
+    """A call in the framework's own words, for someone who has neither this project nor the case.
+
+    ``code`` finds NumPy as ``np``, and ``data``: query, key, value (each array once where inputs are shared), the
+    cotangent and the parameters by name, and ``arrays``; bfloat16 comes as float32. It leaves ``actual``: outputs by
+    name (``attn_output``, ``attn_weights``, ``query.gradient``, …), as NumPy arrays or the framework's tensors.
+    """
+
+    code: str
+    arrays: Mapping[str, Array] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Scripted(Protocol):
+    """What a subject offers that can write its call as a script."""
+
+    def script(self, problem: Problem, samples: Sequence[Problem]) -> Script:
+        """The call of :meth:`Subject.attend`, as often as ``problem.case.calls`` asks. ``samples`` are the samples of
+        the problem as problems of their own where each is a call, and empty otherwise.
+
+        Raises NotImplementedError for a problem whose call cannot be written down.
+        """
+        ...
+
+
+@dataclass(frozen=True)
 class Adapter:
     """The subjects of one framework.
 
@@ -66,10 +93,37 @@ class Adapter:
 
 @cache
 def adapters() -> tuple[Adapter, ...]:
-    """Every announced adapter, ordered by framework name."""
-    found = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
-    loaded = [found[name].load() for name in sorted(found)]
-    return tuple(sorted(loaded, key=lambda adapter: adapter.framework))
+    """Every announced adapter, ordered by framework name.
+
+    Raises AdapterError when one cannot be loaded, is no :class:`Adapter`, or has a subject that another one has.
+    """
+    found = {(point.name, point.value): point for point in entry_points(group=ENTRY_POINT_GROUP)}
+    loaded = sorted((_loaded(found[key]) for key in sorted(found)), key=lambda adapter: adapter.framework)
+    homes: dict[str, Adapter] = {}
+    for adapter in loaded:
+        for subject in adapter.subjects:
+            if subject in homes:
+                raise AdapterError(f"two adapters announce the subject {subject!r}")
+            homes[subject] = adapter
+    return tuple(loaded)
+
+
+def announced() -> Iterator[tuple[str, Adapter]]:
+    """Every announced subject with its adapter, ordered by adapter, then as the adapter lists them."""
+    for adapter in adapters():
+        for name in adapter.subjects:
+            yield name, adapter
+
+
+def _loaded(point: EntryPoint) -> Adapter:
+    try:
+        adapter = point.load()
+    except Exception as error:
+        message = f"the adapter {point.name!r} ({point.value}) cannot be loaded: {type(error).__name__}: {error}"
+        raise AdapterError(message) from error
+    if not isinstance(adapter, Adapter):
+        raise AdapterError(f"the adapter {point.name!r} ({point.value}) is a {type(adapter).__name__}, not an Adapter")
+    return adapter
 
 
 @cache

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conformance.environment import one_thread_each
+from conformance.errors import ConformanceError
 
 if TYPE_CHECKING:
     from conformance.pair import Pair
@@ -23,12 +24,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status: 0 fine, 1 faults or a divergence, 2 wrong usage."""
     one_thread_each(os.environ)
     options = _parser().parse_args(arguments)
-    status: int = options.command(options)
+    try:
+        status: int = options.command(options)
+    except ConformanceError as error:
+        return _complain(str(error), EXIT_DIVERGES)
     return status
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m conformance", description="A differential conformance suite for multi-head attention.")
+    about = "A differential conformance suite for multi-head attention."
+    parser = argparse.ArgumentParser(prog="python -m conformance", description=about)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, run: object, text: str) -> argparse.ArgumentParser:
@@ -47,8 +52,8 @@ def _parser() -> argparse.ArgumentParser:
     ):
         made = command(name, run, text)
         made.add_argument("id", metavar="ID", help="such as 'causal/T3-S5-float32[torch/mha]'")
-        made.add_argument("--cases", type=Path, default=Path("cases"), help="folder of case files (default: cases)")
         if name == "repro":
+            made.add_argument("--cases", type=Path, default=Path("cases"), help="folder of case files (default: cases)")
             made.add_argument("--script", action="store_true", help="print the script instead of running the pair")
         else:
             made.add_argument("--run", type=Path, help="folder of a run (default: the newest in reports/)")
@@ -58,26 +63,30 @@ def _parser() -> argparse.ArgumentParser:
 
 def _check(options: argparse.Namespace) -> int:
     from conformance.errors import LocatedError
-    from conformance.ledger import FILE_NAME
-    from conformance.suite import cases_of, duplicate_suite, ledger_of
 
     status = EXIT_OK
-    for path in options.files:
-        path, root = path.absolute(), Path.cwd()
+    for given in options.files:
+        path: Path = given.absolute()
+        if not path.is_file():
+            what = "is a folder: name the files in it" if path.is_dir() else "does not exist"
+            status = max(status, _complain(f"{given}: {what}", EXIT_USAGE))
+            continue
         try:
-            if path.name == FILE_NAME:
-                print(f"{options.files[0].parent / FILE_NAME}: {len(ledger_of(path.parent, root))} known divergences")
-            else:
-                cases = cases_of(path, root)
-                duplicate_suite(path, root)
-                print(f"{cases[0].source.file}: {len(cases)} cases")
+            print(f"{given}: {_checked(path, Path.cwd())}")
         except LocatedError as error:
-            print(error, file=sys.stderr)
-            status = EXIT_DIVERGES
-        except OSError as error:
-            print(f"{path}: {error.strerror}", file=sys.stderr)
-            status = EXIT_USAGE
+            status = max(status, _complain(str(error), EXIT_DIVERGES))
     return status
+
+
+def _checked(path: Path, root: Path) -> str:
+    """What a sound file holds. Raises LocatedError for one that is not."""
+    from conformance.casefolder import LEDGER, check_suite
+
+    if path.name != LEDGER:
+        return f"{len(check_suite(path, root))} cases"
+    from conformance.ledgerfile import ledger_of
+
+    return f"{len(ledger_of(path.parent, root))} known divergences"
 
 
 def _subjects(options: argparse.Namespace) -> int:
@@ -97,15 +106,14 @@ def _report(options: argparse.Namespace) -> int:
     run = _run_of(options.run)
     if run is None:
         return EXIT_USAGE
-    print("\n".join(publish(run, run.folder / "report.html", Path.cwd())))
+    print("\n".join(publish(run, run.folder / "report.html")))
     return EXIT_OK
 
 
 def _repro(options: argparse.Namespace) -> int:
-    from conformance.adapter import load
+    from conformance.ledgerfile import ledger_of
     from conformance.pair import conclude, screenful
     from conformance.reproducer import script_of
-    from conformance.suite import ledger_of
 
     pair = _pair_of(options)
     if pair is None:
@@ -113,14 +121,13 @@ def _repro(options: argparse.Namespace) -> int:
     if options.script:
         script = script_of(pair)
         if script is None:
-            print(f"{pair.subject} gives no script for this case", file=sys.stderr)
-            return EXIT_USAGE
+            return _complain(f"{pair.subject} gives no script for this case", EXIT_USAGE)
         print(script)
         return EXIT_OK
     conclusion = conclude(pair, ledger_of(options.cases.absolute(), Path.cwd()))
     print(f"status: {conclusion.row.status}")
-    if not pair.adapter.missing:
-        print("versions:", ", ".join(f"{name} {number}" for name, number in load(pair.subject).versions().items()))
+    if conclusion.versions:
+        print("versions:", ", ".join(f"{name} {number}" for name, number in conclusion.versions.items()))
     print(screenful(pair, conclusion.row, conclusion.outcome.verdict))
     return EXIT_OK if conclusion.row.status in ("agrees", "unsupported", "missing") else EXIT_DIVERGES
 
@@ -151,29 +158,37 @@ def _run_of(folder: Path | None) -> Run | None:
 
     found = folder or latest_run(Path("reports"))
     if found is None:
-        print("no run in reports/: run pytest first, or name the folder of a run", file=sys.stderr)
+        _complain("no run in reports/: run pytest first, or name the folder of a run", EXIT_USAGE)
         return None
     try:
         return read_run(found)
     except (OSError, ValueError) as error:
-        print(f"{found} is not a run: {error}", file=sys.stderr)
+        _complain(f"{found} is not a run: {error}", EXIT_USAGE)
         return None
 
 
 def _pair_of(options: argparse.Namespace) -> Pair | None:
-    from conformance.suite import case_files, find_pair, pair_ids
+    from conformance.casefolder import case_files, faulty
+    from conformance.suite import find_pair, pair_ids
 
     root, files = Path.cwd(), case_files(options.cases.absolute())
     pair = find_pair(options.id, files, root)
     if pair is None:
-        _unknown(options.id, pair_ids(files, root), str(options.cases))
+        _unknown(options.id, pair_ids(files, root), f"the folder {options.cases}")
+        for path in faulty(files, root):
+            _complain(f"  {path.name} has faults: python -m conformance check {options.cases / path.name}", EXIT_USAGE)
     return pair
 
 
 def _unknown(given: str, known: Sequence[str], where: str) -> int:
     from difflib import get_close_matches
 
-    print(f"{where} holds no pair {given!r}", file=sys.stderr)
+    _complain(f"{where} holds no pair {given!r}", EXIT_USAGE)
     for near in get_close_matches(given, known, 3):
-        print(f"  did you mean {near!r}?", file=sys.stderr)
+        _complain(f"  did you mean {near!r}?", EXIT_USAGE)
     return EXIT_USAGE
+
+
+def _complain(message: str, status: int) -> int:
+    print(message, file=sys.stderr)
+    return status

@@ -111,7 +111,7 @@ def _in_blocked_rows(expectation: Expectation, name: str, shape: tuple[int, ...]
     if name == "attn_weights":
         return np.broadcast_to(rows[..., None], shape)
     if name == "attn_output":
-        return np.broadcast_to(rows.any(axis=1)[..., None], shape)
+        return np.broadcast_to(np.asarray(rows.any(axis=1))[..., None], shape)
     return np.zeros(shape, np.bool_)
 
 
@@ -134,17 +134,24 @@ def _blocked_row_kind(expectation: Expectation, name: str, actual: Array, where:
     return "blocked-row", "is not the output bias in a fully blocked row"
 
 
-def _row_sums(expectation: Expectation, weights: Array, policy: Policy) -> Iterator[Finding]:
-    """Rows of weights sum to 1: the errors of the scores cancel in the quotient, so only roundings remain."""
+def row_sums(expectation: Expectation, policy: Policy) -> tuple[Array, Array]:
+    """Row sums [B, H, T] of the weights and their bound, infinite where a row is not judged.
+
+    They are 1: the errors of the scores cancel in the quotient, so only roundings remain.
+    """
     storage = FORMATS[expectation.case.compute]
     softmax = policy.format(policy.softmax, storage)
     visible = (~expectation.blocked).sum(axis=-1)
-    expected = expectation.values["attn_weights"].sum(axis=-1)
     bound = 2 * storage.unit_roundoff + 2 * visible * storage.smallest_subnormal
     bound = bound + (visible + 4) * softmax.unit_roundoff + 4 * visible * softmax.underflow
     judged = np.isfinite(expectation.bounds["attn_weights"]).all(axis=-1) & ~expectation.fully_blocked
+    return expectation.values["attn_weights"].sum(axis=-1), np.where(judged, bound, np.inf)
+
+
+def _row_sums(expectation: Expectation, weights: Array, policy: Policy) -> Iterator[Finding]:
+    expected, bound = row_sums(expectation, policy)
     actual = weights.sum(axis=-1)
-    wrong = judged & ~(np.abs(actual - expected) <= bound)
+    wrong = np.isfinite(bound) & ~(np.abs(actual - expected) <= bound)
     if wrong.any():
         worst = worst_element(expected, actual, bound, wrong)
         yield Finding("attn_weights", "row-sum", "a row of attn_weights does not sum to 1", int(wrong.sum()),

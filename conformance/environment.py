@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-NUMERIC_VARIABLES = ("JAX_ENABLE_X64", "JAX_DEFAULT_MATMUL_PRECISION", "TF_ENABLE_ONEDNN_OPTS", "XLA_FLAGS", "NVIDIA_TF32_OVERRIDE")
+CPU_INFO = Path("/proc/cpuinfo")
+NUMERIC_VARIABLES = (
+    "JAX_ENABLE_X64",
+    "JAX_DEFAULT_MATMUL_PRECISION",
+    "TF_ENABLE_ONEDNN_OPTS",
+    "XLA_FLAGS",
+    "NVIDIA_TF32_OVERRIDE",
+)
 
 
 def one_thread_each(environment: MutableMapping[str, str]) -> None:
@@ -52,20 +59,24 @@ def engine_versions() -> dict[str, str]:
 def _cpu() -> dict[str, Any]:
     """Model name and the vector extensions that choose kernels, where the system tells them."""
     try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        text = CPU_INFO.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return {"model": platform.processor() or "unknown", "features": []}
     fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     fields = {name.strip(): value.strip() for name, value in fields.items()}
     flags = fields.get("flags", fields.get("Features", "")).split()
     features = [flag for flag in flags if flag.startswith(("avx", "amx", "fma", "sve", "bf16", "asimd"))]
-    return {"model": fields.get("model name", "unknown"), "features": features}
+    return {"model": fields.get("model name") or platform.processor() or "unknown", "features": features}
 
 
 def _commit(root: Path) -> str:
     try:
         found = subprocess.run(
-            ["git", "-C", str(root), "describe", "--always", "--dirty"], capture_output=True, text=True, timeout=5
+            ["git", "-C", str(root), "describe", "--always", "--dirty"],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return "unknown"

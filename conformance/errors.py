@@ -3,6 +3,7 @@
 ::
 
     ConformanceError
+    ├── AdapterError          an announced adapter that cannot be used
     └── LocatedError          faults found in a file, all of them at once
         ├── CaseFileError     a case file
         └── LedgerError       the ledger of known divergences
@@ -30,8 +31,13 @@ class Fault:
     source_line: str = ""
     suggestion: str | None = None
 
+    @property
+    def place(self) -> str:
+        """``file:line:column``."""
+        return f"{self.file}:{self.line}:{self.column}"
+
     def __str__(self) -> str:
-        lines = [f"{self.file}:{self.line}:{self.column}: {self.message}"]
+        lines = [f"{self.place}: {self.message}"]
         if self.source_line.strip():
             start = max(0, self.column - 1 - WINDOW // 2) if len(self.source_line) > WINDOW else 0
             shown = self.source_line[start : start + WINDOW]
@@ -45,6 +51,10 @@ class Fault:
 
 class ConformanceError(Exception):
     """Root of this project's errors."""
+
+
+class AdapterError(ConformanceError):
+    """An announced adapter cannot be loaded, or announces a subject that another one has."""
 
 
 class LocatedError(ConformanceError):

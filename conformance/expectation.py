@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from conformance.bounds import bounds_of
+from conformance.exactness import exact_outputs
 from conformance.extended import product
 from conformance.policy import Policy
 from conformance.reference import Reference, join_heads, reference_of, softmax
-from conformance.spec import NUMPY_DTYPES, Array, Case, Problem
-
-EXACT_FORWARD = ("attn_output", "attn_weights", "output_weight.gradient", "output_bias.gradient")
-EXACT_VALUE = ("value.gradient", "value_weight.gradient", "value_bias.gradient")
+from conformance.spec import Array, Case, Problem
 
 
 @dataclass(frozen=True)
@@ -31,8 +30,7 @@ class Expectation:
     @property
     def fully_blocked(self) -> Array:
         """bool [B, H, T]: rows in which every key is blocked."""
-        rows: Array = self.blocked.all(axis=-1)
-        return rows
+        return np.asarray(self.blocked.all(axis=-1))
 
 
 @dataclass(frozen=True)
@@ -41,30 +39,30 @@ class Answer:
 
     problem: Problem
     reference: Reference
-    exact: frozenset[str]
 
     @classmethod
     def of(cls, problem: Problem) -> Answer:
-        reference = reference_of(problem)
-        return cls(problem, reference, _exact_outputs(problem.case, reference))
+        return cls(problem, reference_of(problem))
 
     def under(self, policy: Policy) -> Expectation:
-        """The expectation with the bounds of a policy."""
+        """The expectation with the bounds of a policy.
+
+        Numbers written in the case file replace the reference's. The bound then also spans their distance from the
+        reference, without which it would not hold for the written number.
+
+        Raises ValueError when a written number lies outside the bound of the reference.
+        """
         case, forward = self.problem.case, self.reference.forward
-        bounds = bounds_of(case, self.reference, policy)
-        nothing = np.zeros_like(forward.blocked)
-        unmasked = _output(self.reference, softmax(forward.scores, nothing))
-        everywhere = forward.blocked.shape[-1]
-        uniform = np.where(forward.fully_blocked, 1 / max(everywhere, 1), forward.attn_weights)
-        return Expectation(
-            case,
-            self.reference.outputs(),
-            bounds,
-            self.exact,
-            forward.blocked,
-            _output(self.reference, uniform),
-            unmasked,
-        )
+        values, bounds = self.reference.outputs(), bounds_of(case, self.reference, policy)
+        exact = exact_outputs(case, self.reference, policy)
+        for name, numbers in case.literals.expected:
+            computed = values[name]
+            values[name] = written_values(name, numbers, computed, bounds[name], name in exact)
+            bounds[name] = bounds[name] + np.abs(values[name] - computed).astype(np.float64)
+        uniform = np.where(forward.fully_blocked, 1 / max(forward.blocked.shape[-1], 1), forward.attn_weights)
+        unmasked = softmax(forward.scores, np.zeros_like(forward.blocked))
+        outputs = (_output(self.reference, weights) for weights in (uniform, unmasked))
+        return Expectation(case, values, bounds, exact, forward.blocked, *outputs)
 
 
 def sample_of(problem: Problem, index: int) -> Problem:
@@ -96,33 +94,20 @@ def _output(reference: Reference, weights: Array) -> Array:
     return output
 
 
-def _exact_outputs(case: Case, reference: Reference) -> frozenset[str]:
-    """Outputs for which every stage is representable in the storage format, so that no correct order of operations
-    rounds. Flash kernels rebuild the weights as exp(s − lse), exact only for weights of 0 and 1."""
-    if case.data.regime not in ("integers", "one-hot", "literal") or case.mixed:
-        return frozenset()
-    forward, backward = reference.forward, reference.backward
-    stages = [forward.query, forward.key, forward.value, forward.attn_weights, forward.joined, forward.attn_output]
-    largest = sum(float(np.abs(stage).max(initial=0)) for stage in (forward.value, forward.joined))
-    if largest * max(case.source_length, case.embed_dim) > 2.0**20 or not all(_representable(case, s) for s in stages):
-        return frozenset()
-    weights = forward.attn_weights
-    equal = weights.max(axis=-1, keepdims=True, initial=0)
-    flat_rows = np.where(weights > 1e-320, weights == equal, True).all()  # all visible scores alike: exp is exp(0) = 1
-    if not flat_rows:
-        return frozenset()
-    exact = set(EXACT_FORWARD[:2])
-    if backward is not None:
-        gradients = EXACT_FORWARD[2:]
-        if bool(np.isin(weights, (0, 1)).all()) and case.sharing == "separate":
-            gradients = gradients + EXACT_VALUE
-        if _representable(case, backward.context) and _representable(case, backward.value):
-            outputs = reference.outputs()
-            exact |= {name for name in gradients if name in outputs and _representable(case, outputs[name])}
-    return frozenset(exact)
+def written_values(name: str, numbers: Any, computed: Array, bound: Array, exact: bool) -> Array:
+    """The numbers that a case writes for an output, as an array like the reference's.
 
-
-def _representable(case: Case, array: Array) -> bool:
-    """Whether every element is a number of the storage format; weights below its range count as the 0 they become."""
-    visible = np.where(np.abs(array) < 1e-320, 0, array)
-    return bool(np.array_equal(visible.astype(NUMPY_DTYPES[case.storage]).astype(array.dtype), visible))
+    Raises ValueError, naming the element, where they and the reference contradict each other.
+    """
+    written = np.array(numbers, dtype=computed.dtype).reshape(computed.shape)
+    wrong = ~(np.abs(written - computed) <= bound) & np.isfinite(bound)
+    if exact:
+        wrong |= written.astype(np.float64) != computed.astype(np.float64)
+    if wrong.any():
+        index = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+        place = ", ".join(str(int(axis)) for axis in index)
+        raise ValueError(
+            f"the case writes {name}[{place}] = {float(written[index])!r}, the reference computes "
+            f"{float(computed[index])!r}; the bound is {0.0 if exact else float(bound[index]):.3g}"
+        )
+    return written

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from conformance.masks import mask_arrays
-from conformance.spec import MASK_PARTS, NUMPY_DTYPES, Case, MaskArrays
+from conformance.spec import MASK_PARTS, NUMPY_DTYPES, Array, Case, MaskArrays, Source
 
 
 def facts_of(case: Case) -> dict[str, Any]:
@@ -71,14 +71,39 @@ def _empty(case: Case) -> str:
 def _blocked_rows(case: Case, mask: MaskArrays) -> tuple[str, str]:
     shape, bias, union = mask.shape, mask.bias(), mask.blocked()
     boolean = np.zeros(shape, np.bool_) if union is None else np.broadcast_to(union, shape)
-    infinite = np.zeros(shape, np.bool_) if bias is None else np.broadcast_to(np.isneginf(bias.astype(float)), shape)
+    infinite = np.zeros(shape, np.bool_) if bias is None else np.broadcast_to(_minus_inf(bias), shape)
     if case.extra_keys or 0 in shape[:3]:
         return "none", "none"
-    rows = (boolean | infinite).all(axis=-1)
+    rows = _all_keys(boolean | infinite)
     if not rows.any():
         return "none", "none"
     heads = rows.all(axis=1)  # [B, T], blocked in every head
     amount = "all" if heads.all() else "some" if heads.any() else "heads"
-    if boolean.all(axis=-1)[rows].all():
+    if _all_keys(boolean)[rows].all():
         return amount, "boolean"
-    return amount, "minus-inf" if infinite.all(axis=-1)[rows].all() else "both"
+    return amount, "minus-inf" if _all_keys(infinite)[rows].all() else "both"
+
+
+def _all_keys(blocked: Array) -> Array:
+    """[B, H, T, S] → [B, H, T]: rows in which every key is blocked."""
+    rows: Array = np.all(blocked, axis=-1)
+    return rows
+
+
+def _minus_inf(bias: Array) -> Array:
+    where: Array = np.isneginf(bias.astype(np.float64))  # NumPy cannot ask this of bfloat16
+    return where
+
+
+def _example() -> Case:
+    sizes: dict[str, Any] = dict.fromkeys(("batch", "target_length", "source_length", "num_heads", "num_kv_heads"), 1)
+    widths: dict[str, Any] = dict.fromkeys(("embed_dim", "head_dim", "value_head_dim", "kdim", "vdim", "output_dim"), 1)
+    return Case("example/one", "example", "one", "the smallest case", Source("example", 1), **sizes, **widths)
+
+
+_EXAMPLE = _example()
+
+
+def fact_names() -> tuple[str, ...]:
+    """Names of all facts, from any case."""
+    return tuple(facts_of(_EXAMPLE))

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from conformance.errors import Fault, LedgerError, LocatedError
-from conformance.ledger import FILE_NAME, unused
+from conformance.casefolder import LEDGER, case_files, check_suite, faulty
+from conformance.errors import AdapterError, Fault, LedgerError, LocatedError
+from conformance.ledger import unmatched, unused
+from conformance.ledgerfile import ledger_of
 from conformance.pair import Pair, conclude, screenful
-from conformance.plugin import _session
-from conformance.suite import case_files, duplicate_suite, ledger_of, pairs_of, select
+from conformance.plugin import session_of
+from conformance.suite import pairs_of, select
 
 
 class Failure(Exception):
@@ -21,7 +23,7 @@ class Failure(Exception):
 
 def collector_for(path: Path, parent: pytest.Collector) -> pytest.Collector:
     """The collector of a YAML file: the ledger, or a case file."""
-    kind = LedgerFile if path.name == FILE_NAME else CaseFile
+    kind = LedgerFile if path.name == LEDGER else CaseFile
     made: pytest.Collector = kind.from_parent(parent, path=path)
     return made
 
@@ -30,13 +32,15 @@ class CaseFile(pytest.File):
     """A case file. What is wrong with it becomes a failing item, so that the other files still run."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        session, root = _session(self.config), self.config.rootpath
+        session, root = session_of(self.config), self.config.rootpath
         try:
-            duplicate_suite(self.path, root)
+            check_suite(self.path, root)
             selection = select(self.path, root, session.full)
         except LocatedError as error:
             yield FaultItem.from_parent(self, name="case-file", faults=error.faults)
             return
+        except AdapterError as error:
+            raise self.CollectError(str(error)) from error
         session.sample(selection.left_out)
         for pair in selection.pairs:
             yield PairItem.from_parent(self, name=f"{pair.case.name}[{pair.subject}]", pair=pair)
@@ -76,16 +80,23 @@ class LedgerItem(_TextItem):
     """Reads the ledger and asks whether each entry still covers a pair of the case files beside it."""
 
     def runtest(self) -> None:
-        root = self.config.rootpath
+        root, files = self.config.rootpath, case_files(self.path.parent)
         try:
             entries = ledger_of(self.path.parent, root)
         except LedgerError as error:
             raise Failure(str(error)) from None
-        pairs = pairs_of(case_files(self.path.parent), root)
-        idle = unused(entries, ((pair.case.id, pair.facts, pair.subject) for pair in pairs))
-        if idle:
-            message = "matches no case and subject: correct its condition or remove it"
-            raise Failure("\n".join(f"{entry.file}:{entry.line}: the entry {entry.id} {message}" for entry in idle))
+        broken = faulty(files, root)
+        if broken:
+            names = ", ".join(path.name for path in broken)
+            raise Failure(f"whether each entry covers a pair cannot be told while there are faults in {names}")
+        pairs = tuple(pairs_of(files, root))
+        covered = ((pair.case.id, pair.facts, pair.subject) for pair in pairs)
+        cases = tuple(dict.fromkeys(pair.case.id for pair in pairs))
+        faults = [(entry, "matches no case and subject") for entry in unused(entries, covered)]
+        faults += [(entry, f"matches no case with {pattern!r}") for entry, pattern in unmatched(entries, cases)]
+        if faults:
+            lines = [f"{entry.file}:{entry.line}: the entry {entry.id} {message}" for entry, message in faults]
+            raise Failure("\n".join([*lines, "correct the condition or remove the entry"]))
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         return self.path, None, self.nodeid
@@ -99,12 +110,13 @@ class PairItem(_TextItem):
         self.pair = pair
 
     def runtest(self) -> None:
+        note = ""
         try:
             ledger = ledger_of(self.path.parent, self.config.rootpath)
-        except LedgerError:
-            ledger = ()  # the ledger's own item fails with its faults; divergences fail as unknown
+        except LedgerError as error:  # every divergence then fails as unknown, the ledger's own item with the faults
+            ledger, note = (), f"\n  the ledger has faults and was not used: {error.faults[0].place}"
         conclusion = conclude(self.pair, ledger)
-        _session(self.config).record(conclusion)
+        session_of(self.config).record(self.pair, conclusion)
         row = conclusion.row
         match row.status:
             case "agrees":
@@ -114,7 +126,7 @@ class PairItem(_TextItem):
             case "unsupported" | "missing":
                 pytest.skip(row.summary)
             case _:
-                raise Failure(screenful(self.pair, row, conclusion.outcome.verdict))
+                raise Failure(screenful(self.pair, row, conclusion.outcome.verdict) + note)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         return self.path, self.pair.case.source.line - 1, self.nodeid

@@ -11,53 +11,17 @@ must lie inside the bound of that policy.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from pydantic import BaseModel, ConfigDict, Field
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion
 
-from conformance.errors import Fault, LedgerError
-from conformance.located import Document, load_located
 from conformance.policy import Policy, Precision
-from conformance.verdict import Agrees, Diverges, Errored, Finding, Kind, Verdict
-
-FILE_NAME = "known_divergences.yaml"
-Category = Literal["call", "output", "weights", "gradients"]
-PolicyField = Literal[
-    "products", "batched_products", "softmax", "softmax_gradient", "weight_gradients", "bias_gradients", "scale"
-]
-Condition = str | int | float | bool | list[str | int | float | bool]
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class EntryModel(_Strict):
-    """One known divergence as it is written."""
-
-    id: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")
-    subjects: list[str] = Field(min_length=1)
-    when: dict[str, Condition] = Field(default_factory=dict)
-    unless: dict[str, Condition] = Field(default_factory=dict)
-    cases: list[str] = Field(default_factory=list)
-    shows: dict[Category, list[Kind]] = Field(default_factory=dict)
-    accuracy: dict[PolicyField, Precision] = Field(default_factory=dict)
-    message: str | None = None
-    versions: dict[str, str] = Field(min_length=1)
-    reason: str = Field(min_length=20)
-    link: str | None = None
-    since: str
-
-
-class LedgerModel(_Strict):
-    known: list[EntryModel]
+from conformance.store import Row
+from conformance.verdict import Agrees, Diverges, Errored, Finding, Verdict
 
 
 @dataclass(frozen=True)
@@ -90,10 +54,7 @@ class Entry:
 
     def applies(self, versions: Mapping[str, str]) -> bool:
         """Whether the versions that run are those the entry was written for."""
-        return all(
-            name in versions and SpecifierSet(wanted).contains(versions[name], prereleases=True)
-            for name, wanted in self.versions.items()
-        )
+        return all(name in versions and _within(versions[name], wanted) for name, wanted in self.versions.items())
 
     def as_data(self) -> dict[str, Any]:
         """The entry as plain values, for the store."""
@@ -117,9 +78,10 @@ class Stale:
 
 @dataclass(frozen=True)
 class New:
-    """Nothing in the ledger accounts for the findings."""
+    """Nothing in the ledger accounts for the findings, or for those beyond what ``entries`` say."""
 
     why: str = ""
+    entries: tuple[Entry, ...] = ()
 
 
 Recognition = Known | Stale | New
@@ -132,8 +94,9 @@ def recognise(
 
     An ``observed`` case has no right answer: agreeing with the contract is a behaviour like others, to be pinned too.
     """
-    shown = _shown(verdict) or ({"call": ("as-contract",)} if observed else {})
-    if isinstance(verdict, Errored) or "call" in shown:
+    found = _shown(verdict)
+    shown = found or ({"call": ("as-contract",)} if observed else {})
+    if isinstance(verdict, Errored) or "call" in found:
         entries = [entry for entry in entries if "call" in entry.shows]  # nothing else was reached
     else:
         judged = judged_categories(verdict)
@@ -150,13 +113,14 @@ def recognise(
     if not extra:
         return Known(tuple(entries))
     beyond = f"beyond {', '.join(entry.id for entry in entries)}: {'; '.join(extra)}" if entries else ""
-    return New(beyond)
+    return New(beyond, tuple(entries))
 
 
 def accuracy_class(policy: Policy, entries: Sequence[Entry]) -> Policy:
     """The policy widened by what the entries of accuracy say; the same policy when there is none."""
     for entry in entries:
-        policy = replace(policy, **entry.accuracy)
+        changes: dict[str, Any] = dict(entry.accuracy)
+        policy = replace(policy, **changes)
     return policy
 
 
@@ -203,20 +167,6 @@ def _missing(entry: Entry, verdict: Agrees | Diverges | Errored, shown: Mapping[
     return ""
 
 
-def read_ledger(path: Path, subjects: Iterable[str], facts: Iterable[str], root: Path | None = None) -> tuple[Entry, ...]:
-    """Entries of a ledger file, empty when there is no file. ``subjects`` and ``facts`` are the names that may be used.
-
-    Raises LedgerError with every fault: unknown subjects, facts or kinds, repeated ids, bad version specifiers.
-    """
-    if not path.exists():
-        return ()
-    model, document = load_located(path, LedgerModel, root=root, error=LedgerError)
-    faults = list(_faults(model, document, tuple(subjects), tuple(facts)))
-    if faults:
-        raise LedgerError(tuple(sorted(faults)))
-    return tuple(_entry(written, document, index) for index, written in enumerate(model.known))
-
-
 def unused(entries: Sequence[Entry], pairs: Iterable[tuple[str, Mapping[str, Any], str]]) -> tuple[Entry, ...]:
     """Entries that cover none of the (case id, facts, subject) pairs."""
     left = dict.fromkeys(range(len(entries)))
@@ -228,67 +178,32 @@ def unused(entries: Sequence[Entry], pairs: Iterable[tuple[str, Mapping[str, Any
     return tuple(entries[index] for index in left)
 
 
-def installed(distributions: Iterable[str]) -> dict[str, str]:
-    """Versions of the installed ones among the named distributions."""
-    found = {}
-    for name in distributions:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+def unmatched(entries: Sequence[Entry], cases: Sequence[str]) -> Iterator[tuple[Entry, str]]:
+    """Entries with each of their ``cases`` patterns that no case id is like."""
+    for entry in entries:
+        for pattern in entry.cases:
+            if not any(fnmatchcase(case, pattern) for case in cases):
+                yield entry, pattern
 
 
-def _entry(written: EntryModel, document: Document, index: int) -> Entry:
-    line = document.line(("known", index, "id"))
-    return Entry(
-        written.id,
-        document.file,
-        line,
-        tuple(written.subjects),
-        written.when,
-        written.unless,
-        tuple(written.cases),
-        {category: tuple(kinds) for category, kinds in written.shows.items()},
-        written.accuracy,
-        written.message,
-        written.versions,
-        " ".join(written.reason.split()),
-        written.link,
-        written.since,
-    )
+def never_shown(entries: Sequence[Entry], rows: Iterable[Row], versions: Mapping[str, str]) -> tuple[Entry, ...]:
+    """Entries for these versions that cover rows, none of which shows the entry or is stale because of it."""
+    covered: set[str] = set()
+    shown: set[str] = set()
+    for row in rows:
+        shown.update(row.entries)
+        if row.status != "missing":
+            left = [entry for entry in entries if entry.id not in covered]
+            covered.update(entry.id for entry in left if entry.covers(row.case, row.facts, row.subject))
+    return tuple(one for one in entries if one.id in covered - shown and one.applies(versions))
 
 
-def _faults(model: LedgerModel, document: Document, subjects: tuple[str, ...], facts: tuple[str, ...]) -> Iterable[Fault]:
-    seen: dict[str, int] = {}
-    for index, entry in enumerate(model.known):
-        place: tuple[str | int, ...] = ("known", index)
-        line = document.line((*place, "id"))
-        if entry.id in seen:
-            yield document.fault((*place, "id"), f"the id {entry.id!r} is already used on line {seen[entry.id]}")
-        seen.setdefault(entry.id, line)
-        if bool(entry.shows) == bool(entry.accuracy):
-            yield document.fault((*place, "id"), "an entry needs either shows or accuracy, and not both")
-        for number, pattern in enumerate(entry.subjects):
-            if not any(fnmatchcase(subject, pattern) for subject in subjects):
-                message = f"no subject is called {pattern!r}"
-                yield document.fault((*place, "subjects", number), message, _nearest(pattern, subjects))
-        for part in ("when", "unless"):
-            for name in getattr(entry, part):
-                if name not in facts:
-                    message = f"{name!r} is not a fact of a case"
-                    yield document.fault((*place, part, name), message, _nearest(name, facts), on_key=True)
-        for name, wanted in entry.versions.items():
-            try:
-                SpecifierSet(wanted)
-            except InvalidSpecifier:
-                message = f"{wanted!r} is not a version specifier such as '==2.13.*'"
-                yield document.fault((*place, "versions", name), message)
-
-
-def _nearest(name: str, known: tuple[str, ...]) -> str | None:
-    found = get_close_matches(name, known, 1)
-    return found[0] if found else None
+def _within(version: str, wanted: str) -> bool:
+    """Whether a version is one that a specifier asks for; one that is no version is not."""
+    try:
+        return SpecifierSet(wanted).contains(version, prereleases=True)
+    except InvalidVersion:
+        return False
 
 
 def _holds(fact: Any, wanted: Any) -> bool:
@@ -297,6 +212,6 @@ def _holds(fact: Any, wanted: Any) -> bool:
         return any(_holds(fact, one) for one in wanted)
     if isinstance(wanted, str) and isinstance(fact, str):
         return fnmatchcase(fact, wanted)
-    return type(fact) is type(wanted) and bool(fact == wanted)
-
-
+    if isinstance(fact, bool) or isinstance(wanted, bool):
+        return fact is wanted
+    return bool(fact == wanted)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import cache
 from typing import Any
 
 from conformance.adapter import Adapter, Subject, load
@@ -12,6 +14,9 @@ from conformance.run import Outcome, errored, examine, judged_again, policy_of, 
 from conformance.spec import Case, Unsupported
 from conformance.store import Row, Status
 from conformance.verdict import Agrees, Diverges, Errored, Finding, Verdict
+
+FINDINGS_SHOWN = 4
+TRACEBACK_SHOWN = 12  # lines; the row keeps all
 
 
 @dataclass(frozen=True)
@@ -36,10 +41,17 @@ class Pair:
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What became of a pair: its row, and its outcome with the tensors."""
+    """What became of a pair: its row, its outcome with the tensors, and the versions that its subject reports."""
 
     row: Row
     outcome: Outcome
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    subject: Subject
+    versions: Mapping[str, str]
 
 
 def conclude(pair: Pair, ledger: Sequence[Entry]) -> Conclusion:
@@ -47,17 +59,32 @@ def conclude(pair: Pair, ledger: Sequence[Entry]) -> Conclusion:
     if pair.adapter.missing:
         reason = f"{', '.join(pair.adapter.missing)} is not installed: {pair.adapter.install}"
         return Conclusion(_row(pair, "missing", reason, Outcome(Unsupported(reason)), ()), Outcome(Unsupported(reason)))
-    try:
-        subject = load(pair.subject)
-        versions = dict(subject.versions())
-    except Exception as error:
-        outcome = Outcome(errored(error))
-        return Conclusion(_row(pair, "errored", _first_line(outcome.verdict), outcome, ()), outcome)
-    outcome = examine(pair.case, subject)
+    loaded = _loaded(pair.subject)
+    if isinstance(loaded, Errored):
+        return Conclusion(_row(pair, "errored", _first_line(loaded), Outcome(loaded), ()), Outcome(loaded))
+    outcome = examine(pair.case, loaded.subject)
     entries = [entry for entry in ledger if entry.covers(pair.case.id, pair.facts, pair.subject)]
-    entries = [entry for entry in entries if entry.applies(versions)]
-    status, summary, shown = _status(pair, outcome, subject, entries)
-    return Conclusion(_row(pair, status, summary, outcome, shown), outcome)
+    entries = [entry for entry in entries if entry.applies(loaded.versions)]
+    status, summary, shown = _status(pair, outcome, loaded.subject, entries)
+    return Conclusion(_row(pair, status, summary, outcome, shown), outcome, loaded.versions)
+
+
+def crash_row(pair: Pair, message: str) -> Row:
+    """The row of a pair during which the process died; ``message`` is all that is known."""
+    verdict = Errored("Crash", message, message)
+    return _row(pair, "errored", _first_line(verdict), Outcome(verdict), ())
+
+
+@cache
+def _loaded(name: str) -> _Loaded | Errored:
+    """A subject, or what its construction raised: a framework that cannot be imported is tried once in a process."""
+    try:
+        with warnings.catch_warnings():  # what an import warns about is not a verdict, and must not become an error
+            warnings.simplefilter("ignore")
+            subject = load(name)
+            return _Loaded(subject, dict(subject.versions()))
+    except Exception as error:
+        return errored(error)
 
 
 def _status(
@@ -67,7 +94,7 @@ def _status(
     if isinstance(verdict, Unsupported):
         return "unsupported", unsupported_reason(verdict), ()
     observed = pair.case.expect == "observe"
-    match _recognised(pair, outcome, subject, entries, observed):
+    match _recognised(pair, outcome, verdict, subject, entries):
         case None:
             return "agrees", verdict.note if isinstance(verdict, Agrees) else "", ()
         case Known(entries=shown):
@@ -75,20 +102,19 @@ def _status(
             return "known", prefix + "; ".join(f"{entry.id}: {entry.reason}" for entry in shown), shown
         case Stale(entry=entry, why=why):
             return "stale", f"the ledger entry {entry.id} ({entry.file}:{entry.line}) is stale: {why}", (entry,)
-        case New(why=why):
+        case New(why=why, entries=partly):
             status: Status = "errored" if isinstance(verdict, Errored) else "new"
             unpinned = "not pinned in the ledger: " if observed else ""
-            return status, unpinned + _first_line(verdict) + (f" ({why})" if why else ""), ()
+            return status, unpinned + _first_line(verdict) + (f" ({why})" if why else ""), partly
     raise AssertionError("unreachable")
 
 
 def _recognised(
-    pair: Pair, outcome: Outcome, subject: Subject, entries: Sequence[Entry], observed: bool
+    pair: Pair, outcome: Outcome, verdict: Agrees | Diverges | Errored, subject: Subject, entries: Sequence[Entry]
 ) -> Recognition | None:
     """Hold an outcome against the ledger. Where entries of accuracy explain part of a divergence, the rest of it is
     what the same outputs show under the wider policy."""
-    verdict = outcome.verdict
-    assert not isinstance(verdict, Unsupported)
+    observed = pair.case.expect == "observe"
     shows = [entry for entry in entries if entry.shows]
     classes = [entry for entry in entries if entry.accuracy]
     if not classes or not isinstance(verdict, Diverges) or not outcome.judged:
@@ -101,8 +127,8 @@ def _recognised(
             return Known(tuple(classes))
         case Known(entries=shown):
             return Known((*shown, *classes))
-        case New(why=why):
-            return New(why or f"beyond the accuracy of {', '.join(entry.id for entry in classes)}")
+        case New(why=why, entries=partly):
+            return New(why or f"beyond the accuracy of {', '.join(entry.id for entry in classes)}", (*partly, *classes))
         case stale:
             return stale
 
@@ -136,9 +162,10 @@ def _row(pair: Pair, status: Status, summary: str, outcome: Outcome, entries: Se
         facts=pair.facts,
         findings=tuple(_finding(finding) for finding in verdict.findings) if isinstance(verdict, Diverges) else (),
         measures=tuple(map(asdict, verdict.measures)) if isinstance(verdict, Agrees | Diverges) else (),
-        ledger=entries[0].as_data() if entries else None,
+        ledger=entries[0].as_data() if entries and status in ("known", "stale") else None,
         traceback=verdict.traceback if isinstance(verdict, Errored) else None,
         seconds=outcome.seconds,
+        entries=tuple(entry.id for entry in entries),
     )
 
 
@@ -154,22 +181,24 @@ def screenful(pair: Pair, row: Row, verdict: Verdict) -> str:
     """The failure as pytest shows it: what, where, by how much, and the command that reproduces it."""
     lines = [f"{pair.id}: {row.summary}"]
     if isinstance(verdict, Diverges):
-        for finding in verdict.findings[:4]:
-            lines.append(f"  {finding.kind}: {finding.message}; {finding.count} of {finding.total} elements")
+        for finding in verdict.findings[:FINDINGS_SHOWN]:
+            amount = f"{finding.count} of {finding.total} elements"
+            lines.append(f"  {finding.kind}: {finding.message}; {amount}")
             if finding.worst is not None:
                 worst = finding.worst
                 lines += [
                     f"    worst at {finding.output}[{', '.join(map(str, worst.index))}]",
-                    f"    expected {worst.expected:.9g}, actual {worst.actual:.9g}, error {worst.error:.3g}, "
-                    f"bound {worst.bound:.3g}, ratio {worst.ratio:.3g}",
+                    f"    expected {worst.expected:.9g}, actual {worst.actual:.9g}",
+                    f"    error {worst.error:.3g}, bound {worst.bound:.3g}, ratio {worst.ratio:.3g}",
                 ]
-        if len(verdict.findings) > 4:
-            lines.append(f"  and {len(verdict.findings) - 4} more findings")
+        if len(verdict.findings) > FINDINGS_SHOWN:
+            lines.append(f"  and {len(verdict.findings) - FINDINGS_SHOWN} more findings")
     if isinstance(verdict, Errored):
-        lines += ["", verdict.traceback.rstrip()]
+        trace = verdict.traceback.rstrip().splitlines()
+        cut = ["  …"] if len(trace) > TRACEBACK_SHOWN else []
+        lines += [*cut, *(f"  {line}" for line in trace[-TRACEBACK_SHOWN:])]
     lines += [
         f"  case written at {pair.case.source.file}:{pair.case.source.line}",
         f"  reproduce: python -m conformance repro '{pair.id}'",
     ]
     return "\n".join(lines)
-

@@ -1,12 +1,14 @@
 """The pytest plugin: a YAML file in a folder named ``cases`` is a test file, a (case, subject) pair is a test.
 
 This module imports nothing heavy: it is loaded in every pytest run of an environment, also in those of other
-projects. The engine is imported when the first case file is met.
+projects, which it leaves alone. The engine is imported when the first case file is met.
 """
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,17 +20,40 @@ if TYPE_CHECKING:
     from conformance.session import RunSession
 
 CASES = "cases"
-WORKER = "PYTEST_XDIST_WORKER"
+ENDINGS = (".yaml", ".yml")
+FOLDER = "conformance_folder"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and since when a run records."""
+
+    folder: Path
+    started: datetime
+
+
+_PLACE: pytest.StashKey[Place] = pytest.StashKey()
+_RUN: pytest.StashKey[RunSession] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("attention-conformance")
     group.addoption("--full", action="store_true", help="give slow subjects every case instead of the stated sample")
-    group.addoption("--reports", metavar="DIR", default=None, help="folder for runs and reports (default: ROOT/reports)")
+    group.addoption(
+        "--reports", metavar="DIR", default=None, help="folder for runs and reports (default: ROOT/reports)"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Settle the folder of this run; it is made with the first row."""
+    started = datetime.now(UTC)
+    reports = config.invocation_params.dir / (config.getoption("reports") or config.rootpath / "reports")
+    own = str(reports / started.strftime("%Y%m%d-%H%M%S.%f"))
+    config.stash[_PLACE] = Place(Path(getattr(config, "workerinput", {}).get(FOLDER, own)), started)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    if file_path.suffix not in (".yaml", ".yml") or file_path.parent.name != CASES:
+    if not _is_case_file(file_path):
         return None
     one_thread_each(os.environ)
     from conformance.items import collector_for
@@ -39,42 +64,71 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Tell each worker of pytest-xdist the folder of this run."""
-    one_thread_each(os.environ)
-    node.workerinput["conformance_folder"] = str(_session(node.config).folder)
+    node.workerinput[FOLDER] = str(node.config.stash[_PLACE].folder)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Keep a framework in one worker: it is imported, and its functions compiled, once."""
-    if config.getvalue("dist") != "load":
+    if config.getvalue("dist") != "load" or not _asks_for_cases(config):
         return None
     from conformance.scheduler import FrameworkScheduling
 
     return FrameworkScheduling(config, log)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(crashitem: str, report: pytest.TestReport, sched: Any) -> None:
+    """A worker that dies while it runs a pair leaves no row: the controller writes it."""
+    config: pytest.Config = sched.config
+    if _is_case_file(config.rootpath / crashitem.partition("::")[0]):
+        session_of(config).crashed(crashitem, str(report.longrepr))
+
+
+@pytest.hookimpl(trylast=True)  # after pytest-xdist has taken its workers down
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    run = session.config.stash.get(_KEY, None)
-    if run is not None:
-        stopped = bool(session.shouldstop or session.shouldfail)
-        run.finish(controller=WORKER not in os.environ, complete=exitstatus in (0, 1) and not stopped)
+    config = session.config
+    controller = not hasattr(config, "workerinput")
+    if _RUN not in config.stash and not (controller and config.stash[_PLACE].folder.is_dir()):
+        return
+    run = session_of(config)
+    stopped = bool(session.shouldstop or session.shouldfail)
+    run.finish(controller, complete=exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not stopped)
+    if run.idle and exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    run = config.stash.get(_KEY, None)
-    if run is not None and run.summary:
-        terminalreporter.section("attention conformance")
-        for line in run.summary:
-            terminalreporter.write_line(line)
+    run = config.stash.get(_RUN, None)
+    if run is None or not run.summary:
+        return
+    terminalreporter.section("attention conformance")
+    for line in run.summary:
+        terminalreporter.write_line(line)
+    for line in run.idle:
+        terminalreporter.write_line(f"FAILED {line}", red=True)
 
 
-_KEY: pytest.StashKey[RunSession] = pytest.StashKey()
-
-
-def _session(config: pytest.Config) -> RunSession:
+def session_of(config: pytest.Config) -> RunSession:
     """The run that this pytest process takes part in, made when first needed."""
-    if _KEY not in config.stash:
+    if _RUN not in config.stash:
+        one_thread_each(os.environ)
         from conformance.session import RunSession
 
-        config.stash[_KEY] = RunSession.of(config)
-    return config.stash[_KEY]
+        place = config.stash[_PLACE]
+        config.stash[_RUN] = RunSession.of(config, place.folder, place.started)
+    return config.stash[_RUN]
+
+
+def _is_case_file(path: Path) -> bool:
+    return path.suffix in ENDINGS and path.parent.name == CASES
+
+
+def _asks_for_cases(config: pytest.Config) -> bool:
+    """Whether the arguments name a case file, a folder of them, or a folder above one."""
+    for argument in config.args:
+        path = config.invocation_params.dir / argument.partition("::")[0]
+        folder = path if path.name == CASES else path / CASES
+        if _is_case_file(path) or any(next(folder.glob(f"*{ending}"), None) for ending in ENDINGS):
+            return True
+    return False

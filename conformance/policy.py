@@ -36,10 +36,14 @@ class Format:
         return (2.0 - 2.0 ** (1 - self.significand)) * 2.0**self.largest_exponent
 
     @property
+    def flushes(self) -> bool:
+        """Whether hardware may flush subnormal numbers to zero: formats with float32's exponent range or more."""
+        return self.smallest_exponent <= -126
+
+    @property
     def underflow(self) -> float:
-        """Absolute error of one operation near zero: formats with float32's exponent range or more may be flushed
-        to zero by the hardware."""
-        return self.smallest_normal if self.smallest_exponent <= -126 else self.smallest_subnormal
+        """Absolute error of one operation near zero."""
+        return self.smallest_normal if self.flushes else self.smallest_subnormal
 
 
 FORMATS = {

@@ -36,8 +36,7 @@ class Forward:
     @property
     def fully_blocked(self) -> Array:
         """bool [B, H, T, 1]: rows in which every key is blocked."""
-        blocked: Array = self.blocked.all(axis=-1, keepdims=True)
-        return blocked
+        return np.asarray(self.blocked.all(axis=-1, keepdims=True))
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,8 @@ def _subnormal(case: Case, numbers: Numbers) -> Numbers:
 
 def _very_negative(case: Case, numbers: Numbers) -> Numbers:
     """Every score below −100: positive queries against negative keys, scaled by a power of two."""
+    if case.effective_scale <= 0:
+        raise ValueError(f"data very-negative-scores needs a positive scale, not {case.effective_scale}")
     positive = {name: np.abs(numbers[name]) + 0.5 for name in INPUTS}
     numbers = numbers | positive | {"query_weight": np.abs(numbers["query_weight"])}
     numbers["key_weight"] = -np.abs(numbers["key_weight"])
@@ -93,7 +95,7 @@ def _one_hot(case: Case, numbers: Numbers) -> Numbers:
     The codes need embed_dim = H·Dh, kdim ≥ Dh, S ≤ 2^Dh and a power-of-two scale for exactness.
     """
     H, Dh, S, T = case.num_heads, case.head_dim, case.source_length, case.target_length
-    if case.embed_dim != H * Dh or case.kdim < Dh or S > 2**Dh or case.sharing != "separate":
+    if case.embed_dim != H * Dh or case.kdim < Dh or 2**Dh < S or case.sharing != "separate":
         raise ValueError("data one-hot needs embed_dim = num_heads·head_dim, kdim ≥ head_dim, S ≤ 2^head_dim and "
                          "separate inputs")
     whole = _integers(case, numbers)

@@ -2,7 +2,10 @@
 
 Each rule answers: if every operand of a correct implementation lies within ``error`` of ``value``, how far can the
 result lie from its own reference value? Sources: Jeannerod and Rump 2013 (n·u for inner products in any order),
-Higham 2002 (products of n factors), Blanchard, Higham and Higham 2021 (softmax). ``docs/tolerance.md`` derives them.
+Higham 2002 (products of n factors). ``docs/tolerance.md`` derives them.
+
+Zero is exact: a pair of value 0 and error 0 says that every implementation holds exactly 0, and all rules keep it so.
+A sum counts the terms that can differ from 0, so nothing here needs to know which positions a mask blocks.
 """
 
 from __future__ import annotations
@@ -17,7 +20,6 @@ from conformance.spec import Array
 
 OVERFLOW = 1e150  # stands for "may overflow"; finite, so that 0 · OVERFLOW stays 0 at blocked positions
 NOT_JUDGED = 1e100  # bounds at or above this are infinite
-_LARGEST_EXPONENT = 300.0  # log-domain errors are capped here, far past any useful bound
 
 
 class Pair(NamedTuple):
@@ -51,6 +53,28 @@ def capped(error: Array) -> Array:
     return np.fmin(error, OVERFLOW)
 
 
+def factors(count: int, arithmetic: Format) -> float:
+    """Relative error of a product of ``count`` factors (1 + δ)^±1: (1 − u)^−count − 1."""
+    return float(np.expm1(-count * np.log1p(-arithmetic.unit_roundoff)))
+
+
+def term_count(left: Pair, right: Pair) -> Array:
+    """How many terms of each inner product of a matrix product can differ from 0."""
+    count: Array = _nonzero(left) @ _nonzero(right)
+    return count
+
+
+def _nonzero(pair: Pair) -> Array:
+    return (pair.magnitude > 0).astype(np.float32)  # exact up to 2²⁴ terms
+
+
+def half_ulp(magnitude: Array, storage: Format) -> Array:
+    """Largest error of rounding any number up to ``magnitude`` to a format."""
+    _, exponent = np.frexp(magnitude * (1 + 2.0**-50))  # the magnitude itself is rounded
+    half: Array = np.ldexp(1.0, np.maximum(exponent - 1, storage.smallest_exponent) - storage.significand)
+    return half
+
+
 @dataclass(frozen=True)
 class Rules:
     """The rules for one storage format; ``reference_roundoff`` is the unit roundoff of the reference itself."""
@@ -58,85 +82,84 @@ class Rules:
     storage: Format
     reference_roundoff: float
 
-    def store(self, pair: Pair) -> Pair:
-        """Rounding to the storage format: u(|x| + e), half a subnormal step, and flushing where hardware may flush."""
+    def roundoff(self, arithmetic: Format) -> float:
+        """Unit roundoff of an arithmetic format, and that of the reference, which rounds the same operation."""
+        return arithmetic.unit_roundoff + self.reference_roundoff
+
+    def casts(self, arithmetic: Format) -> int:
+        """Roundings of operands that are cast to a format narrower than the storage."""
+        return int(arithmetic.significand < self.storage.significand)
+
+    def given(self, value: Array) -> Pair:
+        """An input: exact, unless it is subnormal and the hardware reads subnormal numbers as 0."""
+        magnitude = absolute(value)
+        return Pair(value, np.where(magnitude < self.storage.underflow, magnitude, 0.0))
+
+    def store(self, pair: Pair, *holdings: float) -> Pair:
+        """Rounding to the storage format: half an ulp, and flushing to zero where hardware may flush.
+
+        With ``holdings``, an implementation may also store the value times any of these factors, at its choice:
+        rounding is then relative, and subnormal steps and overflow are those of the factor that makes them worst.
+        """
         storage, magnitude = self.storage, pair.magnitude
-        rounding = (storage.unit_roundoff + self.reference_roundoff) * magnitude + storage.smallest_subnormal / 2
-        if storage.underflow == storage.smallest_normal:
-            may_flush = absolute(pair.value) - pair.error < storage.smallest_normal
-            flushed = np.minimum(storage.smallest_normal, magnitude + storage.smallest_subnormal)
-            rounding = np.where(may_flush, np.maximum(rounding, flushed), rounding)
-        error = np.where(magnitude + rounding > storage.largest, OVERFLOW, pair.error + rounding)
-        return Pair(pair.value, capped(error))
+        steps = 1 + sum(1 / factor for factor in holdings)
+        if holdings:
+            rounding = storage.unit_roundoff * magnitude + steps * storage.smallest_subnormal / 2
+        else:
+            rounding = half_ulp(magnitude, storage)
+        if storage.flushes:
+            limit = storage.smallest_normal / min(1.0, *holdings) if holdings else storage.smallest_normal
+            flushed = np.minimum(storage.smallest_normal * steps, magnitude + storage.smallest_subnormal)
+            rounding = np.where(absolute(pair.value) - pair.error < limit, np.maximum(rounding, flushed), rounding)
+        rounding = np.where(magnitude > 0, rounding + self.reference_roundoff * magnitude, 0)
+        overflows = (magnitude + rounding) * max(1.0, *holdings, 0.0) > storage.largest
+        return Pair(pair.value, capped(np.where(overflows, OVERFLOW, pair.error + rounding)))
 
-    def rounded(self, pair: Pair, arithmetic: Format, times: int = 1) -> Pair:
+    def rounded(self, pair: Pair, arithmetic: Format, times: int) -> Pair:
         """``times`` further roundings in an arithmetic format."""
-        error = pair.error + factors(times, arithmetic) * pair.magnitude + arithmetic.underflow
-        return Pair(pair.value, capped(error))
+        magnitude = pair.magnitude
+        own = factors(times, arithmetic) * magnitude + times * arithmetic.underflow
+        return Pair(pair.value, capped(pair.error + np.where(magnitude > 0, own, 0)))
 
-    def scaled(self, pair: Pair, factor: float, relative: float, value: Array) -> Pair:
-        """Multiplication by a constant that is itself known to a relative error."""
+    def scaled(self, pair: Pair, factor: float, relative: float) -> Pair:
+        """Multiplication by a constant that is itself known to a relative error; the rounding comes with the store."""
         error = abs(factor) * (pair.error * (1 + relative) + absolute(pair.value) * relative)
-        return Pair(value, capped(error))
-
-    def add(self, left: Pair, right: Pair, value: Array) -> Pair:
-        return Pair(value, capped(left.error + right.error))
+        if factor != 0:  # a product too small for float64 is not an exact 0
+            error = np.where(pair.magnitude > 0, np.maximum(error, np.finfo(np.float64).smallest_subnormal), 0)
+        return Pair(pair.value * factor, capped(error))
 
     def product(
-        self, left: Pair, right: Pair, value: Array, terms: Array | int, arithmetic: Format
+        self,
+        left: Pair,
+        right: Pair,
+        value: Array,
+        arithmetic: Format,
+        *,
+        addend: Pair | None = None,
+        terms: Array | None = None,
+        holding: float = 1.0,
     ) -> Pair:
-        """Matrix product of ``terms`` non-zero terms, in any order, blocked, fused or split."""
+        """Matrix product, in any order, blocked, fused or split.
+
+        ``addend`` may start the accumulator and so take part in every rounding; ``terms`` counts those of a longer
+        sum that this one may be part of; the accumulator may hold the product times ``holding``.
+        """
+        own_terms = term_count(left, right)
+        terms = own_terms if terms is None else terms
         both = left.magnitude @ right.magnitude
         inherited = absolute(left.value) @ right.error + left.error @ right.magnitude
-        own = terms * ((arithmetic.unit_roundoff + self.reference_roundoff) * both + arithmetic.underflow)
-        error = np.where(both > arithmetic.largest, OVERFLOW, inherited + own)
-        return Pair(value, capped(error))
+        if addend is not None:
+            both, inherited, terms = both + addend.magnitude, inherited + addend.error, terms + 1
+        roundings = terms + 2 * self.casts(arithmetic)
+        own = roundings * (self.roundoff(arithmetic) * both + arithmetic.underflow)
+        error = inherited + np.where(own_terms > 0, own, 0)
+        overflows = both * max(1.0, holding) > arithmetic.largest
+        return Pair(value, capped(np.where(overflows, OVERFLOW, error)))
 
     def summed(self, pair: Pair, axis: int, value: Array, arithmetic: Format) -> Pair:
         """Sum along an axis, in any order."""
-        terms = pair.value.shape[axis]
-        magnitude = pair.magnitude.sum(axis=axis)
-        own = terms * ((arithmetic.unit_roundoff + self.reference_roundoff) * magnitude + arithmetic.underflow)
-        error = np.where(magnitude > arithmetic.largest, OVERFLOW, pair.error.sum(axis=axis) + own)
-        return Pair(value, capped(error))
-
-
-def factors(count: int, arithmetic: Format) -> float:
-    """Relative error of a product of ``count`` factors (1 + δ)^±1: (1 − u)^−count − 1."""
-    return float(np.expm1(-count * np.log1p(-arithmetic.unit_roundoff)))
-
-
-def exponent_error(scores: Pair, blocked: Array, largest: Array, arithmetic: Format, exponential: float) -> Array:
-    """Error of exp(s − max s) in the log domain: of the score, of the subtraction, and of exp itself.
-
-    The shift by the maximum is common to a row and cancels in the quotient; only its rounding counts.
-    """
-    error = np.where(blocked, 0, scores.error)
-    distance = np.where(blocked, 0, (largest - scores.value).astype(np.float64))
-    row_error = error.max(axis=-1, keepdims=True, initial=0)
-    total = error + arithmetic.unit_roundoff * (distance + error + row_error) + exponential
-    return np.where(blocked, 0, np.minimum(total, _LARGEST_EXPONENT))
-
-
-def softmax_hull(weights: Array, exponent: Array) -> Array:
-    """Largest change of each weight when every log-domain score j moves by at most ``exponent[j]``.
-
-    Softmax rises in its own score and falls in all others, so the extremes over the box are attained at its corners:
-    no linearisation, and a saturated row keeps a small bound.
-    """
-    own = weights.astype(np.float64)
-    others = np.maximum((weights.sum(axis=-1, keepdims=True) - weights).astype(np.float64), 0)
-    grown, shrunk = np.exp(exponent), np.exp(-exponent)
-    gain, loss = own * np.expm1(exponent), -own * np.expm1(-exponent)
-    gains, losses = _total(gain), _total(loss)
-    upper = own * np.expm1(exponent) * others + own * np.maximum(losses - loss, 0)
-    upper = upper / np.maximum(own * grown + np.maximum(_total(own * shrunk) - own * shrunk, 0), 1e-300)
-    lower = own * -np.expm1(-exponent) * others + own * np.maximum(gains - gain, 0)
-    lower = lower / np.maximum(own * shrunk + np.maximum(_total(own * grown) - own * grown, 0), 1e-300)
-    cancellation = 1e-15 * np.maximum(gains, losses) * own  # of the sums "all but j" above, in float64
-    return np.maximum(np.minimum(upper, 1), np.minimum(lower, own)) + cancellation
-
-
-def _total(array: Array) -> Array:
-    total: Array = array.sum(axis=-1, keepdims=True)
-    return total
+        magnitude = pair.magnitude
+        terms, total = (magnitude > 0).sum(axis=axis), magnitude.sum(axis=axis)
+        own = (terms + self.casts(arithmetic)) * (self.roundoff(arithmetic) * total + arithmetic.underflow)
+        error = pair.error.sum(axis=axis) + np.where(terms > 0, own, 0)
+        return Pair(value, capped(np.where(total > arithmetic.largest, OVERFLOW, error)))

@@ -21,4 +21,3 @@ class FrameworkScheduling(LoadScopeScheduling):  # type: ignore[misc]  # pytest-
         except KeyError:
             return file
         return adapter.framework if adapter.slow else f"{adapter.framework} {file}"
-

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import shlex
+import shutil
 import sys
 import time
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +18,19 @@ import pytest
 
 from conformance import environment
 from conformance.adapter import adapters
-from conformance.ledger import installed
-from conformance.pair import Conclusion
-from conformance.store import Header, Recorder, Run, combine
+from conformance.pair import Conclusion, Pair, crash_row
+from conformance.store import Header, Recorder, Run, combine, finished_runs
+from conformance.suite import SAMPLED, find_pair, idle_entries
 
 KEPT_RUNS = 10
+LARGEST_SCRIPT = 60_000  # characters of a reproducer that is stored; the command line writes the larger ones anew
+DIVERGING = ("new", "stale", "known", "errored")
 
 
 @dataclass
 class RunSession:
-    """State of a run in one process. The controller of pytest-xdist records nothing and combines what workers wrote."""
+    """State of a run in one process. The controller of pytest-xdist records only crashes, and combines what workers
+    wrote."""
 
     folder: Path
     root: Path
@@ -35,22 +40,27 @@ class RunSession:
     recorder: Recorder | None = None
     left_out: dict[str, int] = field(default_factory=dict)
     summary: list[str] = field(default_factory=list)
+    idle: list[str] = field(default_factory=list)  # ledger entries that a whole run never showed
 
     @classmethod
-    def of(cls, config: pytest.Config) -> RunSession:
+    def of(cls, config: pytest.Config, folder: Path, started: datetime) -> RunSession:
         worker: Mapping[str, Any] = getattr(config, "workerinput", {})
-        started = datetime.now(UTC)
-        reports = Path(config.getoption("reports") or config.rootpath / "reports")
-        own = str(reports / started.strftime("%Y%m%d-%H%M%S.%f"))
-        folder = Path(worker.get("conformance_folder", own))
         return cls(folder, config.rootpath, worker.get("workerid", "main"), config.getoption("full"), started)
 
-    def record(self, conclusion: Conclusion) -> None:
+    def record(self, pair: Pair, conclusion: Conclusion) -> None:
         """Write the row of a pair; the folder is made with the first one."""
-        if self.recorder is None:
-            self.recorder = Recorder(self.folder, self.process)
-        kept = conclusion.row.status in ("new", "stale", "known")
-        self.recorder.record(conclusion.row, conclusion.outcome.tensors if kept else None)
+        row, tensors, script = conclusion.row, None, None
+        if row.status in DIVERGING:
+            tensors, script = conclusion.outcome.tensors, _script(pair)
+        recorder = self._recorder()
+        recorder.learn(conclusion.versions)
+        recorder.record(row, tensors, script)
+
+    def crashed(self, node: str, message: str) -> None:
+        """Write the row of a pair during which a worker died."""
+        pair = find_pair(node, [self.root / node.partition("::")[0]], self.root)
+        if pair is not None:
+            self._recorder().record(crash_row(pair, message))
 
     def sample(self, left_out: Mapping[str, int]) -> None:
         """Count pairs that were left out because their subject is slow."""
@@ -61,57 +71,65 @@ class RunSession:
         """Close this process's rows; in the controller, combine all rows and write the report."""
         if self.recorder is not None:
             self.recorder.close()
-        if self.folder.is_dir() and self.left_out:
-            (self.folder / f"sampled-{self.process}.json").write_text(json.dumps(self.left_out), encoding="utf-8")
         if controller and self.folder.is_dir():
             run = combine(self.folder, self.header(complete))
-            self.summary = publish(run, self.folder / "report.html", self.root)
-            _forget_old_runs(self.folder.parent)
+            self.summary = publish(run, self.folder / "report.html")
+            self.idle = [
+                f"{entry.file}:{entry.line}: the ledger entry {entry.id} was not shown by any pair that it covers: "
+                "remove or correct it"
+                for entry in idle_entries(run.rows, run.header.versions, self.root, self.full)
+            ]
+            _forget_old_runs(self.folder)
 
     def header(self, complete: bool) -> Header:
-        from conformance.suite import SAMPLED
-
-        missing = [adapter for adapter in adapters() if adapter.missing]
-        found = [module for adapter in adapters() for module in adapter.modules]
-        sampled = self._sampled()
+        """The header without what workers noted: versions of subjects, and pairs that were left out."""
         return Header(
             started=self.started.isoformat(timespec="seconds"),
             command=shlex.join(["pytest", *sys.argv[1:]]),
             complete=complete,
-            versions=environment.engine_versions() | installed(found),
+            versions=environment.engine_versions(),
             environment=environment.describe(self.root),
             missing=tuple(
                 {"framework": adapter.framework, "modules": list(adapter.missing), "install": adapter.install}
-                for adapter in missing
-            ),
-            sampled=tuple(
-                {"subject": subject, "left_out": count, "reason": SAMPLED} for subject, count in sampled.items()
+                for adapter in adapters()
+                if adapter.missing
             ),
             wall_seconds=time.time() - self.started.timestamp(),
         )
 
-    def _sampled(self) -> dict[str, int]:
-        """Counts of left-out pairs; every worker collects everything, so any one of them has the full count."""
-        for path in sorted(self.folder.glob("sampled-*.json")):
-            self.left_out = json.loads(path.read_text(encoding="utf-8"))
-            path.unlink()
-        return dict(sorted(self.left_out.items()))
+    def _recorder(self) -> Recorder:
+        if self.recorder is None:
+            sampled = [
+                {"subject": subject, "left_out": count, "reason": SAMPLED} for subject, count in self.left_out.items()
+            ]
+            self.recorder = Recorder(self.folder, self.process, sampled)
+        return self.recorder
 
 
-def publish(run: Run, path: Path, root: Path) -> list[str]:
+def publish(run: Run, path: Path) -> list[str]:
     """Write a run's HTML report; the lines of the terminal summary."""
     from conformance.report.render import write_report
     from conformance.report.terminal import summary_lines
-    from conformance.reproducer import reproducer_for
 
-    write_report(run, path, reproducer_for(root))
+    write_report(run, path, run.script)
     return summary_lines(run, path)
 
 
-def _forget_old_runs(reports: Path) -> None:
-    """Keep the newest runs only."""
-    import shutil
+def _script(pair: Pair) -> str | None:
+    """The reproducer, written while the framework is loaded and the reference is at hand. It is an aid: what goes
+    wrong in writing it must not cost the row."""
+    from conformance.reproducer import script_of
 
-    runs = sorted(path for path in reports.iterdir() if path.is_dir() and (path / "results.jsonl").exists())
-    for old in runs[:-KEPT_RUNS]:
-        shutil.rmtree(old)
+    with contextlib.suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        script = script_of(pair)
+        if script is not None and len(script) <= LARGEST_SCRIPT:
+            return script
+    return None
+
+
+def _forget_old_runs(own: Path) -> None:
+    """Keep the newest runs only, and this one in any case."""
+    for old in finished_runs(own.parent)[:-KEPT_RUNS]:
+        if old != own:
+            shutil.rmtree(old)

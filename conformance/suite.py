@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from conformance.adapter import Adapter, adapters
-from conformance.casefile import read_case_file
-from conformance.errors import CaseFileError, Fault
+from conformance.adapter import announced
+from conformance.casefolder import case_files, cases_of, readable
+from conformance.errors import LedgerError
 from conformance.facts import facts_of
-from conformance.ledger import FILE_NAME, Entry, read_ledger
+from conformance.ledger import Entry, never_shown
+from conformance.ledgerfile import ledger_of
 from conformance.pair import Pair
-from conformance.spec import Case, Source
+from conformance.store import Row
 
 SHARED_SHAPE = "shared-shape"
 SAMPLED = f"answers only cases tagged {SHARED_SHAPE}, because every new shape costs it a compilation; --full runs all"
@@ -30,26 +30,13 @@ class Selection:
 
 
 @cache
-def cases_of(path: Path, root: Path) -> tuple[Case, ...]:
-    """Cases of a file, read once in a process. Raises CaseFileError."""
-    return read_case_file(path, root)
-
-
-def subjects() -> Iterator[tuple[str, Adapter]]:
-    """Every announced subject with its adapter, ordered by adapter, then as the adapter lists them."""
-    for adapter in adapters():
-        for name in adapter.subjects:
-            yield name, adapter
-
-
-@cache
 def select(path: Path, root: Path, full: bool) -> Selection:
     """The pairs of a case file. ``full`` gives slow subjects every case."""
     left_out: dict[str, int] = {}
     pairs: list[Pair] = []
     for number, case in enumerate(cases_of(path, root)):
         facts = facts_of(case)
-        for place, (name, adapter) in enumerate(subjects()):
+        for place, (name, adapter) in enumerate(announced()):
             if case.subjects and not any(fnmatchcase(name, pattern) for pattern in case.subjects):
                 continue
             if name in adapter.slow and not full and SHARED_SHAPE not in case.tags:
@@ -59,46 +46,11 @@ def select(path: Path, root: Path, full: bool) -> Selection:
     return Selection(tuple(pairs), left_out)
 
 
-def case_files(folder: Path) -> tuple[Path, ...]:
-    """The case files of a folder in name order: every YAML file but the ledger."""
-    return tuple(path for path in sorted(folder.glob("*.yaml")) if path.name != FILE_NAME)
-
-
-@cache
-def ledger_of(folder: Path, root: Path) -> tuple[Entry, ...]:
-    """The ledger beside the case files of a folder, empty when there is none. Raises LedgerError."""
-    names = [name for name, _ in subjects()]
-    return read_ledger(folder / FILE_NAME, names, fact_names(), root)
-
-
-def fact_names() -> tuple[str, ...]:
-    """Names of all facts, from any case."""
-    return tuple(facts_of(EXAMPLE))
-
-
-def duplicate_suite(path: Path, root: Path) -> None:
-    """Raise CaseFileError when another file of the folder, earlier in name order, has the same suite name: case ids
-    would not be unique."""
-    own = cases_of(path, root)[0]
-    for other in case_files(path.parent):
-        if other == path:
-            return
-        try:
-            first = cases_of(other, root)[0]
-        except CaseFileError:
-            continue
-        if first.suite == own.suite:
-            message = f"the suite name {own.suite!r} is already used by {first.source.file}"
-            raise CaseFileError((Fault(own.source.file, 1, 1, message),))
-
-
-def pairs_of(files: Iterable[Path], root: Path) -> Iterator[Pair]:
-    """Every pair of several case files; files with faults are passed over."""
-    for path in files:
-        try:
-            yield from select(path, root, full=True).pairs
-        except CaseFileError:
-            continue
+def pairs_of(files: Iterable[Path], root: Path, full: bool = True) -> Iterator[Pair]:
+    """The pairs of several case files, those that slow subjects leave out included; files with faults are passed
+    over."""
+    for path, _ in readable(files, root):
+        yield from select(path, root, full).pairs
 
 
 def find_pair(pair_id: str, files: Iterable[Path], root: Path) -> Pair | None:
@@ -106,15 +58,25 @@ def find_pair(pair_id: str, files: Iterable[Path], root: Path) -> Pair | None:
     return next((pair for pair in pairs_of(files, root) if pair_id in (pair.id, pair.node)), None)
 
 
+def idle_entries(rows: Sequence[Row], versions: Mapping[str, str], root: Path, full: bool) -> tuple[Entry, ...]:
+    """Ledger entries that this run proves dead: they are for these versions, every pair that they cover has run, and
+    no row shows them. A single pair cannot tell: it may be unsupported, or not judge what the entry speaks of."""
+    ran = {row.node for row in rows}
+    idle: list[Entry] = []
+    for folder in sorted({(root / row.file).parent for row in rows}):
+        try:
+            own = [row for row in rows if (root / row.file).parent == folder]
+            entries = never_shown(ledger_of(folder, root), own, versions)
+        except LedgerError:
+            continue  # the item of the ledger fails
+        pairs = tuple(pairs_of(case_files(folder), root, full)) if entries else ()
+        for entry in entries:
+            covered = [pair.node for pair in pairs if entry.covers(pair.case.id, pair.facts, pair.subject)]
+            if ran.issuperset(covered):
+                idle.append(entry)
+    return tuple(idle)
+
+
 def pair_ids(files: Iterable[Path], root: Path) -> list[str]:
     """Ids of every pair of several case files."""
     return [pair.id for pair in pairs_of(files, root)]
-
-
-def _example() -> Case:
-    sizes: dict[str, Any] = dict.fromkeys(("batch", "target_length", "source_length", "num_heads", "num_kv_heads"), 1)
-    widths = dict.fromkeys(("embed_dim", "head_dim", "value_head_dim", "kdim", "vdim", "output_dim"), 1)
-    return Case("example/one", "example", "one", "the smallest case", Source("example", 1), **sizes, **widths)
-
-
-EXAMPLE = _example()

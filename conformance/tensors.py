@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from conformance import masks
-from conformance.seeds import generator
 from conformance.regimes import shape_numbers
-from conformance.spec import NUMPY_DTYPES, Array, Case, Data, Parameters, Problem
+from conformance.seeds import generator
+from conformance.spec import NUMPY_DTYPES, Array, Case, Data, MaskArrays, Parameters, Problem
 
 INPUTS = ("query", "key", "value")
 
@@ -28,7 +28,7 @@ def problem_of(case: Case) -> Problem:
     numbers = _shared(case, shape_numbers(case, numbers))
     numbers.update({name: np.array(value, np.float64) for name, value in case.literals.given if name in numbers})
     dtype = NUMPY_DTYPES[case.storage]
-    stored = {name: array.astype(dtype) for name, array in numbers.items()}
+    stored = {name: _stored(case, name, array, dtype) for name, array in numbers.items()}
     mask = masks.mask_arrays(case, dtype)
     if case.data.poison is not None:
         _poison(case.data, case.sharing, stored, mask)
@@ -36,7 +36,8 @@ def problem_of(case: Case) -> Problem:
     for array in laid_out.values():
         array.flags.writeable = False  # a subject that writes into its inputs must not change another's verdict
     parameters = Parameters(**{name: laid_out[name] for name in parameter_names(case)})
-    problem = Problem(case, *(laid_out[name] for name in INPUTS), parameters, mask, laid_out["cotangent"])
+    inputs = {name: laid_out[name] for name in (*INPUTS, "cotangent")}
+    problem = Problem(case=case, parameters=parameters, mask=mask, **inputs)
     return problem if case.ill_formed is None else _malformed(problem)
 
 
@@ -74,8 +75,17 @@ def _normal(case: Case, name: str, shape: tuple[int, ...]) -> Array:
     """Standard normal inputs; weights scaled by 1/√fan-in so that every stage keeps magnitude 1; small biases."""
     numbers: Array = generator(case, name).standard_normal(shape)
     if name.endswith("_weight"):
-        return numbers / np.sqrt(max(shape[0], 1))
+        return np.asarray(numbers / np.sqrt(max(shape[0], 1)))
     return numbers * 0.3 if name.endswith("_bias") else numbers
+
+
+def _stored(case: Case, name: str, array: Array, dtype: np.dtype[Any]) -> Array:
+    """The array in its storage format, whose range it must fit."""
+    with np.errstate(over="ignore"):
+        stored = array.astype(dtype)
+    if not np.isfinite(stored).all():
+        raise ValueError(f"data {case.data.regime} makes {name} overflow {case.storage} in these sizes")
+    return stored
 
 
 def _shared(case: Case, numbers: dict[str, Array]) -> dict[str, Array]:
@@ -89,13 +99,13 @@ def _shared(case: Case, numbers: dict[str, Array]) -> dict[str, Array]:
     return numbers
 
 
-def _poison(data: Data, sharing: str, stored: dict[str, Array], mask: masks.MaskArrays) -> None:
+def _poison(data: Data, sharing: str, stored: dict[str, Array], mask: MaskArrays) -> None:
     if sharing == "self":
         raise ValueError("data.poison needs keys of their own: with sharing self, a poisoned key is also a query")
     blocked = mask.blocked()
     if blocked is None:
         raise ValueError("data.poison needs a mask that blocks a key for every query of a sample")
-    unseen = np.broadcast_to(blocked, mask.shape).all(axis=(1, 2))
+    unseen = np.asarray(np.broadcast_to(blocked, mask.shape).all(axis=(1, 2)))
     if not unseen.any():
         raise ValueError("data.poison needs a key that no query of its sample may attend to; this mask leaves none")
     for name in ("key", "value"):

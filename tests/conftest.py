@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from tests.projects import Project, project_of
+
+pytest_plugins = ["pytester"]
 CAUGHT = "planted fault"
 
 
@@ -26,3 +30,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section("planted faults")
     for row in table:
         terminalreporter.write_line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    """A project with fake subjects, whose case files the test writes."""
+    yield from project_of(pytester, monkeypatch)

@@ -21,6 +21,10 @@ HEADER = Header(
     versions={"numpy": "2.4.6", "alpha": "1.0.0"},
     environment={"cpu": "x86-64, avx2", "threads": 2, "flags": {"tf32": False}},
 )
+HOSTILE = (
+    "</script /><script>window.harm=1</script><img src=x onerror=window.harm=1> "
+    "\u2028\u202egnp.\u05d0 \x1b[2J & \"q\" 'r'"
+)
 FACTS: Mapping[str, Any] = {
     "dtype": "float32",
     "mask": "none",
@@ -124,3 +128,21 @@ def arrays(batch: int = 2, target: int = 3, source: int = 5, heads: int = 2, wid
         "attn_weights/bound": np.full_like(weights, 1e-6),
         "blocked": blocked,
     }
+
+
+def large_run(folder: Path) -> Run:
+    """Ten thousand rows, of which two thousand diverge."""
+    rows = [
+        row(
+            f"case-{case}-{dtype}",
+            f"alpha/s{subject}",
+            "known" if subject < 2 else "agrees",
+            file=f"cases/file-{case % 10}.yaml",
+            why=f"length {case} is past an edge",
+            facts={"T": case, "dtype": dtype, "mask": ("none", "causal", "key-padding+causal")[case % 3]},
+        )
+        for case in range(1000)
+        for dtype in ("float16",)
+        for subject in range(10)
+    ]
+    return run_of(folder, rows)

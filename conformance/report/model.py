@@ -123,8 +123,11 @@ class View:
         found = [plural(counts[status], causes[status]) for status in DIVERGING if status in causes and counts[status]]
         if not found and not counts["agrees"] + counts["known"]:
             return "No subject answered any case."
-        sentence = ", ".join(found).replace("entrys", "entries") or "Nothing new"
-        return f"{sentence}." if found or not counts["known"] else f"{sentence}: every divergence is known."
+        if found:
+            return f"{', '.join(found).replace('entrys', 'entries')}."
+        return (
+            "Nothing new: every divergence is known." if counts["known"] else "Every answer agrees with the reference."
+        )
 
 
 def view_of(run: Run) -> View:

@@ -16,6 +16,7 @@ import numpy as np
 
 from conformance.report.elements import (
     Element,
+    Field,
     fields_of,
     finding_ratio,
     worst_elements,
@@ -155,19 +156,32 @@ def _bits(blocked: Array | None) -> dict[str, Any] | None:
 
 
 def _tensors(row: Row, arrays: Mapping[str, Array], room: int) -> tuple[list[dict[str, Any]], str]:
-    """The outputs that fit into ``room`` base64 characters, those with findings first: their layout and the bytes."""
+    """The outputs that fit into ``room`` base64 characters, those with findings first: their layout and the bytes.
+
+    An output that does not fit is cut to the face (sample and head) that holds its worst element, when that fits.
+    """
     layout: list[dict[str, Any]] = []
-    data = b""
-    text = ""
+    data, text = b"", ""
     for output, planes in _drawn(row, arrays):
-        kind = "<f8" if any(_needs_float64(plane) for plane in planes) else "<f4"
-        grown = data + b"".join(np.ascontiguousarray(plane, kind).tobytes() for plane in planes)
-        packed_text = deflated(grown) if len(grown) < 8 * room else ""
-        if not packed_text or len(packed_text) > room:
-            continue
-        layout.append({"name": output, "shape": list(planes[0].shape), "kind": kind, "at": len(data)})
-        data, text = grown, packed_text
+        full = planes[0].shape
+        for origin, face in (((0,) * len(full), planes), _worst_face(planes)):
+            kind = "<f8" if any(_needs_float64(plane) for plane in face) else "<f4"
+            grown = data + b"".join(np.ascontiguousarray(plane, kind).tobytes() for plane in face)
+            candidate = deflated(grown) if len(grown) < 8 * room else ""
+            if candidate and len(candidate) <= room:
+                place = {"shape": face[0].shape, "origin": origin, "full": full, "kind": kind, "at": len(data)}
+                layout.append({"name": output} | place)
+                data, text = grown, candidate
+                break
     return layout, text
+
+
+def _worst_face(planes: tuple[Array, ...]) -> tuple[tuple[int, ...], tuple[Array, ...]]:
+    """The last two axes at the leading index of the largest error/bound: where it starts, and the planes cut to it."""
+    worst = np.unravel_index(int(np.argmax(Field("", planes[0], planes[1], planes[3]).ratio)), planes[0].shape)
+    leading = tuple(int(place) for place in worst[:-2])
+    cut = tuple(slice(place, place + 1) for place in leading)
+    return (*leading, *(0 for _ in worst[-2:])), tuple(plane[cut] for plane in planes)
 
 
 def _drawn(row: Row, arrays: Mapping[str, Array]) -> list[tuple[str, tuple[Array, ...]]]:

@@ -5,7 +5,17 @@ import { heatSection } from "./heatsection.js";
 import { maskPictures } from "./maskpicture.js";
 import { matches } from "./overview.js";
 import { othersPanel } from "./others.js";
-import { factsPanel, findingsPanel, ledgerPanel, measuresPanel, reproduceCommand, reproducerPanel, section, tracebackPanel, worstPanel } from "./panels.js";
+import {
+  factsPanel,
+  findingsPanel,
+  ledgerPanel,
+  measuresPanel,
+  reproduceCommand,
+  reproducerPanel,
+  section,
+  tracebackPanel,
+  worstPanel,
+} from "./panels.js";
 import { fragment } from "./state.js";
 import { blockedOf, detailOf, outputsOf } from "./tensors.js";
 
@@ -15,7 +25,12 @@ let open = { node: null, heat: null };
 export function neighbours() {
   const list = matches();
   const place = list.findIndex((row) => row.node === open.node);
-  return { before: list[place - 1] ?? null, after: place < 0 ? list[0] ?? null : list[place + 1] ?? null, place, total: list.length };
+  return {
+    before: list[place - 1] ?? null,
+    after: place < 0 ? (list[0] ?? null) : (list[place + 1] ?? null),
+    place,
+    total: list.length,
+  };
 }
 
 export const openNode = () => open.node;
@@ -30,7 +45,11 @@ export async function showCase(state) {
   open = { node: state.row, heat: null };
   const page = byId("case");
   if (!row) {
-    page.replaceChildren(backLink(state), el("h1", {}, "No such case"), el("p", {}, "This run holds no row named ", isolated(state.row), "."));
+    page.replaceChildren(
+      backLink(state),
+      el("h1", {}, "No such case"),
+      el("p", {}, "This run holds no row named ", isolated(state.row), "."),
+    );
     return;
   }
   document.title = `${row.case.name} [${row.subject}] — attention conformance`;
@@ -41,8 +60,23 @@ export async function showCase(state) {
   const blocked = blockedOf(detail);
   const heat = outputs.size ? heatSection(row, outputs, blocked) : null;
   page.append(
-    el("div", { class: "columns" }, el("div", {}, ...[findingsPanel(row, detail), ledgerPanel(detail), maskPanel(row, blocked)].filter(Boolean)), el("div", {}, factsPanel(row), othersPanel(row))),
-    ...[heat?.element ?? absence(row, detail), worstPanel(row, detail, outputs), measuresPanel(detail), reproducerPanel(row, detail), tracebackPanel(detail)].filter(Boolean),
+    el(
+      "div",
+      { class: "columns" },
+      el(
+        "div",
+        {},
+        ...[findingsPanel(row, detail), ledgerPanel(detail), maskPanel(row, blocked)].filter(Boolean),
+      ),
+      el("div", {}, factsPanel(row), othersPanel(row)),
+    ),
+    ...[
+      heat?.element ?? absence(row, detail),
+      worstPanel(row, detail, outputs),
+      measuresPanel(detail),
+      reproducerPanel(row, detail),
+      tracebackPanel(detail),
+    ].filter(Boolean),
   );
   open.heat = heat;
   heat?.show(state, state.element !== null);
@@ -63,16 +97,43 @@ const backLink = (state) => el("a", { href: fragment({ q: state.q }), class: "ba
 
 function navigation(state) {
   const { before, after, place, total } = neighbours();
-  const step = (row, text, key) => (row ? el("a", { href: fragment({ q: state.q, row: row.node }), title: `${row.case.name} [${row.subject}]`, "aria-keyshortcuts": key }, text) : el("span", { class: "off" }, text));
-  return el("nav", { "aria-label": "Cases" }, backLink(state), el("span", { class: "steps" },
-    place >= 0 ? el("span", { class: "n" }, `${place + 1} of ${total}`) : null, step(before, "[ previous", "["), step(after, "next ]", "]")));
+  const step = (row, text, key) =>
+    row
+      ? el(
+          "a",
+          {
+            href: fragment({ q: state.q, row: row.node }),
+            title: `${row.case.name} [${row.subject}]`,
+            "aria-keyshortcuts": key,
+          },
+          text,
+        )
+      : el("span", { class: "off" }, text);
+  return el(
+    "nav",
+    { "aria-label": "Cases" },
+    backLink(state),
+    el(
+      "span",
+      { class: "steps" },
+      place >= 0 ? el("span", { class: "n" }, `${place + 1} of ${total}`) : null,
+      step(before, "[ previous", "["),
+      step(after, "next ]", "]"),
+    ),
+  );
 }
 
 function heading(row) {
   const { file, line, why } = row.case;
   const [suite, rest] = nameParts(row.case);
   return [
-    el("p", { class: `verdict s-${row.status}` }, el("span", { class: "symbol", "aria-hidden": "true" }, symbols[row.status]), ` ${row.status}`, el("span", { class: "n" }, ` — ${meanings[row.status]}`)),
+    el(
+      "p",
+      { class: `verdict s-${row.status}` },
+      el("span", { class: "symbol", "aria-hidden": "true" }, symbols[row.status]),
+      ` ${row.status}`,
+      el("span", { class: "n" }, ` — ${meanings[row.status]}`),
+    ),
     el("h1", {}, suite ? isolated(suite, "topic") : null, isolated(rest)),
     el("p", { class: "by" }, isolated(row.subject, "subject"), " · ", isolated(`${file}:${line}`, "where")),
     why ? el("p", { class: "why" }, isolated(why)) : null,
@@ -90,8 +151,23 @@ function maskPanel(row, blocked) {
 /** Why there is no heat map. */
 function absence(row, detail) {
   if (!row.diverging) return null;
-  if (!detail) return el("p", { class: "lead" }, "Details of this row were left out to keep the page small; the run’s folder has them.");
-  if (detail.note === "size") return el("p", { class: "lead" }, "The heat maps of this row were left out to keep the page small; the run’s folder has its tensors.");
-  if (detail.note === "group") return el("p", { class: "lead" }, `Heat maps are kept for the worst row of each group of known divergences; this row is like it. ${plural(detail.findings.length, "finding")}.`);
+  if (!detail)
+    return el(
+      "p",
+      { class: "lead" },
+      "Details of this row were left out to keep the page small; the run’s folder has them.",
+    );
+  if (detail.note === "size")
+    return el(
+      "p",
+      { class: "lead" },
+      "The heat maps of this row were left out to keep the page small; the run’s folder has its tensors.",
+    );
+  if (detail.note === "group")
+    return el(
+      "p",
+      { class: "lead" },
+      `Heat maps are kept for the worst row of each group of known divergences; this row is like it. ${plural(detail.findings.length, "finding")}.`,
+    );
   return null;
 }

@@ -10,7 +10,12 @@ function facets() {
   const diverging = rows.filter((row) => row.diverging);
   const some = diverging.length ? diverging : rows;
   return [
-    ["is", "is", false, statuses.map((status) => [status, tally(rows, (row) => [row.status]).get(status) ?? 0])],
+    [
+      "is",
+      "is",
+      false,
+      statuses.map((status) => [status, tally(rows, (row) => [row.status]).get(status) ?? 0]),
+    ],
     ["kind", "kind", true, most(tally(some, (row) => row.kinds))],
     ["dtype", "dtype", true, most(tally(rows, (row) => [row.case.facts.dtype]))],
     ["mask", "mask", false, most(tally(some, (row) => String(row.case.facts.mask ?? "none").split("+")))],
@@ -19,7 +24,8 @@ function facets() {
 
 function tally(some, values) {
   const counts = new Map();
-  for (const row of some) for (const value of new Set(values(row))) if (value) counts.set(value, (counts.get(value) ?? 0) + 1);
+  for (const row of some)
+    for (const value of new Set(values(row))) if (value) counts.set(value, (counts.get(value) ?? 0) + 1);
   return counts;
 }
 
@@ -28,22 +34,40 @@ const most = (counts) => [...counts].sort((one, other) => other[1] - one[1]).sli
 /** Fill the bar; `write` receives the new query when a chip is pressed. */
 export function buildChips(write) {
   for (const [label, field, exact, values] of facets()) {
-    const chips = values.filter(([, number]) => number).map(([value, number]) => chip(field, exact, value, number, write));
+    const chips = values
+      .filter(([, number]) => number)
+      .map(([value, number]) => chip(field, exact, value, number, write));
     if (chips.length > 1 || (field === "is" && chips.length)) {
-      byId("chips").append(el("div", { class: "facet", role: "group", "aria-label": label }, el("span", { "aria-hidden": "true" }, label), ...chips));
+      byId("chips").append(
+        el(
+          "div",
+          { class: "facet", role: "group", "aria-label": label },
+          el("span", { "aria-hidden": "true" }, label),
+          ...chips,
+        ),
+      );
     }
   }
 }
 
 function chip(field, exact, value, number, write) {
   const word = wordFor(field, value, exact);
-  const symbol = field === "is" ? el("span", { class: `symbol s-${value}`, "aria-hidden": "true" }, symbols[value]) : null;
+  const symbol =
+    field === "is" ? el("span", { class: `symbol s-${value}`, "aria-hidden": "true" }, symbols[value]) : null;
   const press = () => {
     const words = wordsOf(byId("query").value);
-    write(words.includes(word) ? words.filter((other) => other !== word).join(" ") : [...words, word].join(" "));
+    write(
+      words.includes(word) ? words.filter((other) => other !== word).join(" ") : [...words, word].join(" "),
+    );
   };
-  return el("button", { type: "button", class: "chip", "data-word": word, "aria-pressed": "false", onclick: press },
-    symbol, el("bdi", {}, value), " ", el("span", { class: "n" }, count(number)));
+  return el(
+    "button",
+    { type: "button", class: "chip", "data-word": word, "aria-pressed": "false", onclick: press },
+    symbol,
+    el("bdi", {}, value),
+    " ",
+    el("span", { class: "n" }, count(number)),
+  );
 }
 
 /** Show which chips the query holds. */

@@ -14,7 +14,9 @@ function ramp(...names) {
   return (value) => {
     const place = ((Math.min(Math.max(value, -1), 1) + 1) / 2) * (stops.length - 1);
     const low = Math.min(Math.floor(place), stops.length - 2);
-    const mixed = stops[low].map((from, channel) => Math.round(from + (stops[low + 1][channel] - from) * (place - low)));
+    const mixed = stops[low].map((from, channel) =>
+      Math.round(from + (stops[low + 1][channel] - from) * (place - low)),
+    );
     return `rgb(${mixed.join(" ")})`;
   };
 }
@@ -25,7 +27,11 @@ export const DECADES = 3;
 export function scaleOf(view, output) {
   if (view === "ratio") {
     const colour = ramp("--heat-low", "--heat-low2", "--heat-middle", "--heat-high2", "--heat-high");
-    return { colour: (value) => colour(value === 0 ? -1 : Math.log10(value) / DECADES), labels: ["≤ 10⁻³", "1", "≥ 10³"], ramp: colour };
+    return {
+      colour: (value) => colour(value === 0 ? -1 : Math.log10(value) / DECADES),
+      labels: ["≤ 10⁻³", "1", "≥ 10³"],
+      ramp: colour,
+    };
   }
   const values = view === "error" ? output.error : output.expected;
   const extent = Math.max(largest(values), view === "error" ? 0 : largest(output.actual)) || 1;
@@ -48,7 +54,14 @@ function largest(values) {
 export function inks() {
   const style = getComputedStyle(document.documentElement);
   const ink = (name) => style.getPropertyValue(name).trim();
-  return { ink: ink("--ink"), muted: ink("--muted"), paper: ink("--paper"), rule: ink("--rule"), focus: ink("--focus"), allowed: ink("--heat-weight") };
+  return {
+    ink: ink("--ink"),
+    muted: ink("--muted"),
+    paper: ink("--paper"),
+    rule: ink("--rule"),
+    focus: ink("--focus"),
+    allowed: ink("--heat-weight"),
+  };
 }
 
 /** Whether dark text is the more readable on a colour written as rgb(r g b). */

@@ -43,7 +43,8 @@ export const rowOf = (node) => byNode.get(node) ?? null;
 
 /** Rows in the order in which the page shows them: the listed divergences, then the others by severity. */
 export function inPageOrder(some) {
-  const rank = (row) => (row.listed ? place.get(row.number) : rows.length * (1 + statuses.indexOf(row.status)) + row.number);
+  const rank = (row) =>
+    row.listed ? place.get(row.number) : rows.length * (1 + statuses.indexOf(row.status)) + row.number;
   return [...some].sort((one, other) => rank(one) - rank(other));
 }
 

@@ -52,7 +52,9 @@ export function numberText(value, digits = 9) {
 export function briefText(value) {
   const size = Math.abs(value);
   if (!Number.isFinite(value) || value === 0) return numberText(value);
-  return size < 1e-4 || size >= 1000 ? String(value.toExponential(2)).replace(/\.?0*e\+?/, "e") : String(Number(value.toPrecision(3)));
+  return size < 1e-4 || size >= 1000
+    ? String(value.toExponential(2)).replace(/\.?0*e\+?/, "e")
+    : String(Number(value.toPrecision(3)));
 }
 
 /** Says something to a screen reader. */

@@ -7,8 +7,18 @@ const COLUMNS = ["node", "file", "line", "case", "subject", "status", "kinds", "
 function record(row) {
   const { file, line, name, facts } = row.case;
   const ratio = row.ratio === null || Number.isFinite(row.ratio) ? row.ratio : "inf";
-  return { node: row.node, file, line, case: name, subject: row.subject, status: row.status, kinds: row.kinds.join(" "),
-    ratio, summary: row.summary, facts };
+  return {
+    node: row.node,
+    file,
+    line,
+    case: name,
+    subject: row.subject,
+    status: row.status,
+    kinds: row.kinds.join(" "),
+    ratio,
+    summary: row.summary,
+    facts,
+  };
 }
 
 /** A field of CSV. Text that a spreadsheet would run as a formula is preceded by an apostrophe. */
@@ -21,8 +31,12 @@ function csvField(value) {
 }
 
 export function asCsv(rows) {
-  const lines = rows.map(record).map((entry) => [...COLUMNS.map((name) => entry[name]), ...factKeys.map((key) => entry.facts[key])]);
-  return [[...COLUMNS, ...factKeys], ...lines].map((line) => line.map(csvField).join(",")).join("\r\n") + "\r\n";
+  const lines = rows
+    .map(record)
+    .map((entry) => [...COLUMNS.map((name) => entry[name]), ...factKeys.map((key) => entry.facts[key])]);
+  return (
+    [[...COLUMNS, ...factKeys], ...lines].map((line) => line.map(csvField).join(",")).join("\r\n") + "\r\n"
+  );
 }
 
 export const asJson = (rows) => JSON.stringify(rows.map(record), null, 1) + "\n";

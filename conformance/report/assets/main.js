@@ -35,7 +35,9 @@ function leave(node) {
   closeCase();
   document.title = TITLE;
   window.scrollTo(0, scrolled);
-  const link = [...document.querySelectorAll("#overview tr[data-row] a")].find((one) => new URLSearchParams(one.getAttribute("href").slice(1)).get("row") === node);
+  const link = [...document.querySelectorAll("#overview tr[data-row] a")].find(
+    (one) => new URLSearchParams(one.getAttribute("href").slice(1)).get("row") === node,
+  );
   link?.focus({ preventScroll: true });
 }
 
@@ -55,7 +57,8 @@ function later(action, wait) {
 document.querySelector(".finder").hidden = false;
 byId("query").addEventListener("input", () => write(byId("query").value));
 byId("finder").addEventListener("submit", (event) => event.preventDefault());
-for (const button of document.querySelectorAll("[data-download]")) button.addEventListener("click", () => download(button.dataset.download, matches()));
+for (const button of document.querySelectorAll("[data-download]"))
+  button.addEventListener("click", () => download(button.dataset.download, matches()));
 document.querySelector("[data-help]").addEventListener("click", () => byId("help").showModal());
 for (const link of document.querySelectorAll("[data-to]")) {
   link.addEventListener("click", (event) => {

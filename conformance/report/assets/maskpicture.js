@@ -10,7 +10,9 @@ function faces({ shape: [batch, heads, targets, sources], at }) {
   for (let sample = 0; sample < batch; sample += 1)
     for (let head = 0; head < heads; head += 1) {
       let key = "";
-      for (let target = 0; target < targets; target += 1) for (let source = 0; source < sources; source += 1) key += at(sample, head, target, source) ? "1" : "0";
+      for (let target = 0; target < targets; target += 1)
+        for (let source = 0; source < sources; source += 1)
+          key += at(sample, head, target, source) ? "1" : "0";
       found.set(key, [...(found.get(key) ?? []), [sample, head]]);
     }
   return [...found].map(([bits, places]) => ({ bits, places, targets, sources, batch, heads }));
@@ -21,7 +23,9 @@ function caption({ places, batch, heads }) {
   const samples = [...new Set(places.map(([sample]) => sample))];
   if (places.length === samples.length * heads) return `sample ${samples.join(", ")}`;
   const head = [...new Set(places.map(([, number]) => number))];
-  return head.length * batch === places.length ? `head ${head.join(", ")}` : `sample ${samples.join(", ")}, head ${head.join(", ")}`;
+  return head.length * batch === places.length
+    ? `head ${head.join(", ")}`
+    : `sample ${samples.join(", ")}, head ${head.join(", ")}`;
 }
 
 /** A figure for each distinct face, or null when nothing is blocked anywhere. */
@@ -29,17 +33,27 @@ export function maskPictures(blocked) {
   const all = faces(blocked);
   if (all.every(({ bits }) => !bits.includes("1"))) return null;
   const figures = all.slice(0, PICTURES).map(picture);
-  const rest = all.length > PICTURES ? el("p", { class: "lead" }, `and ${plural(all.length - PICTURES, "other face")}`) : null;
+  const rest =
+    all.length > PICTURES
+      ? el("p", { class: "lead" }, `and ${plural(all.length - PICTURES, "other face")}`)
+      : null;
   return el("div", { class: "masks" }, ...figures, rest);
 }
 
 function picture(face) {
   const { bits, targets, sources } = face;
   const number = [...bits].filter((bit) => bit === "1").length;
-  const closed = Array.from({ length: targets }, (_, row) => row).filter((row) => sources && !bits.slice(row * sources, (row + 1) * sources).includes("0"));
-  const note = closed.length ? `; fully blocked ${closed.length === 1 ? "row" : "rows"} ${closed.slice(0, 12).join(", ")}${closed.length > 12 ? " …" : ""}` : "";
+  const closed = Array.from({ length: targets }, (_, row) => row).filter(
+    (row) => sources && !bits.slice(row * sources, (row + 1) * sources).includes("0"),
+  );
+  const note = closed.length
+    ? `; fully blocked ${closed.length === 1 ? "row" : "rows"} ${closed.slice(0, 12).join(", ")}${closed.length > 12 ? " …" : ""}`
+    : "";
   const text = `${caption(face)}${caption(face) ? ": " : ""}${number} of ${bits.length} blocked${note}`;
-  const canvas = el("canvas", { role: "img", "aria-label": `Mask, ${targets} targets down by ${sources} sources across. ${text}` });
+  const canvas = el("canvas", {
+    role: "img",
+    "aria-label": `Mask, ${targets} targets down by ${sources} sources across. ${text}`,
+  });
   const draw = () => paint(canvas, face, closed);
   draw();
   canvas.redraw = draw;

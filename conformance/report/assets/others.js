@@ -14,8 +14,18 @@ export function othersPanel(row) {
   const alike = rows.filter((other) => other.case === row.case);
   if (alike.length < 2) return null;
   const clusters = grouped(alike);
-  const ordered = [...clusters.values()].sort((one, other) => statuses.indexOf(one[0].status) - statuses.indexOf(other[0].status));
-  return section("Who agrees with whom", el("p", { class: "lead" }, "Alike in verdict, kind and worst ratio; not compared with each other element by element."), el("ul", { class: "clusters" }, ...ordered.map((cluster) => clusterLine(cluster, row))));
+  const ordered = [...clusters.values()].sort(
+    (one, other) => statuses.indexOf(one[0].status) - statuses.indexOf(other[0].status),
+  );
+  return section(
+    "Who agrees with whom",
+    el(
+      "p",
+      { class: "lead" },
+      "Alike in verdict, kind and worst ratio; not compared with each other element by element.",
+    ),
+    el("ul", { class: "clusters" }, ...ordered.map((cluster) => clusterLine(cluster, row))),
+  );
 }
 
 function grouped(alike) {
@@ -26,10 +36,24 @@ function grouped(alike) {
 
 function clusterLine(cluster, row) {
   const [{ status, kinds, ratio, diverging }] = cluster;
-  const what = diverging ? `${kinds.join(", ")} ${ratio === null ? "" : ratioText(ratio)}` : status === "agrees" ? "with the reference" : "";
+  const what = diverging
+    ? `${kinds.join(", ")} ${ratio === null ? "" : ratioText(ratio)}`
+    : status === "agrees"
+      ? "with the reference"
+      : "";
   const names = cluster.flatMap((other, place) => [place ? " = " : "", subjectLink(other, row)]);
-  return el("li", {}, el("span", { class: `verdict s-${status}` }, el("span", { class: "symbol", "aria-hidden": "true" }, symbols[status]), ` ${status} `),
-    el("span", { class: "n" }, isolated(what)), el("div", {}, ...names));
+  return el(
+    "li",
+    {},
+    el(
+      "span",
+      { class: `verdict s-${status}` },
+      el("span", { class: "symbol", "aria-hidden": "true" }, symbols[status]),
+      ` ${status} `,
+    ),
+    el("span", { class: "n" }, isolated(what)),
+    el("div", {}, ...names),
+  );
 }
 
 function subjectLink(other, row) {

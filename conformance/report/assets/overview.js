@@ -5,7 +5,10 @@ import { fragment } from "./state.js";
 import { search } from "./search.js";
 
 const STEP = 100;
-const listedRows = [...document.querySelectorAll("#divergences tr[data-row]")].map((line) => [Number(line.dataset.row), line]);
+const listedRows = [...document.querySelectorAll("#divergences tr[data-row]")].map((line) => [
+  Number(line.dataset.row),
+  line,
+]);
 const families = [...document.querySelectorAll("[data-family]")].map((family) => ({
   family,
   lines: [...family.querySelectorAll("tr[data-row]")],
@@ -29,7 +32,8 @@ export function filter(query) {
   for (const { family, open } of families) family.open = query === "" ? open : family.open || few;
   const others = inPageOrder(found.filter((row) => !row.listed));
   shown = { query, matches: inPageOrder(found), others, listed: 0 };
-  byId("matched").textContent = query === "" ? plural(rows.length, "case") : `${count(found.length)} of ${count(rows.length)}`;
+  byId("matched").textContent =
+    query === "" ? plural(rows.length, "case") : `${count(found.length)} of ${count(rows.length)}`;
   byId("no-divergence").hidden = visible.length > 0 || families.length === 0;
   showOthers(query !== "" && visible.length === 0 && found.length > 0);
   markCells(query);
@@ -39,7 +43,8 @@ function showFamily({ family, lines, counter }, filtered) {
   const left = lines.filter((line) => !line.hidden).length;
   const all = Number(counter.dataset.count);
   family.hidden = left === 0;
-  counter.textContent = filtered && left < all ? `${count(left)} of ${plural(all, "case")}` : plural(all, "case");
+  counter.textContent =
+    filtered && left < all ? `${count(left)} of ${plural(all, "case")}` : plural(all, "case");
   return left > 0;
 }
 
@@ -62,13 +67,21 @@ function listMore() {
 
 function line(row) {
   const link = el("a", { href: fragment({ q: shown.query, row: row.node }) }, isolated(row.case.name));
-  return el("tr", { "data-row": row.number },
-    el("td", { class: `verdict s-${row.status}` }, el("span", { class: "symbol", "aria-hidden": "true" }, symbols[row.status]), ` ${row.status}`),
+  return el(
+    "tr",
+    { "data-row": row.number },
+    el(
+      "td",
+      { class: `verdict s-${row.status}` },
+      el("span", { class: "symbol", "aria-hidden": "true" }, symbols[row.status]),
+      ` ${row.status}`,
+    ),
     el("td", { class: "number" }, ratioText(row.ratio)),
     el("td", { class: "mask" }, isolated(fact(row, "mask"))),
     el("td", { class: "dtype" }, isolated(fact(row, "dtype"))),
     el("td", { class: "subject" }, isolated(row.subject)),
-    el("td", { class: "case" }, link));
+    el("td", { class: "case" }, link),
+  );
 }
 
 /** The cell, row or column of the matrix that is the filter. */
@@ -83,7 +96,8 @@ function markCells(query) {
 /** Links written in the page keep the filter when they open a row. */
 export function keepFilter(event) {
   const link = event.target.closest?.('a[href^="#row="]');
-  if (link && shown.query) link.href = fragment({ q: shown.query, row: decodeURIComponent(link.getAttribute("href").slice(5)) });
+  if (link && shown.query)
+    link.href = fragment({ q: shown.query, row: decodeURIComponent(link.getAttribute("href").slice(5)) });
 }
 
 export function startOverview() {

@@ -17,7 +17,9 @@ function reader(field) {
     case "is":
       return (row) => [row.status, row.diverging ? "diverging" : ""];
     default: {
-      const key = factKeys.find((name) => name === field) ?? factKeys.find((name) => name.toLowerCase() === field.toLowerCase());
+      const key =
+        factKeys.find((name) => name === field) ??
+        factKeys.find((name) => name.toLowerCase() === field.toLowerCase());
       return key === undefined ? null : (row) => [row.case.facts[key] ?? ""].flat();
     }
   }
@@ -26,14 +28,17 @@ function reader(field) {
 /** Subjects that diverge on a case, by the number of the case. */
 const divergers = new Map();
 for (const row of rows) {
-  if (row.diverging) divergers.set(row.case.number, [...(divergers.get(row.case.number) ?? []), row.subject.toLowerCase()]);
+  if (row.diverging)
+    divergers.set(row.case.number, [...(divergers.get(row.case.number) ?? []), row.subject.toLowerCase()]);
 }
 
 function test(field, values, exact) {
   if (field === "only") {
     return (row) => {
       const subjects = divergers.get(row.case.number) ?? [];
-      return subjects.length > 0 && subjects.every((subject) => values.some((value) => subject.startsWith(value)));
+      return (
+        subjects.length > 0 && subjects.every((subject) => values.some((value) => subject.startsWith(value)))
+      );
     };
   }
   const read = reader(field);
@@ -47,7 +52,9 @@ function test(field, values, exact) {
 
 function freeText(word) {
   return (row) =>
-    [row.node, row.summary, row.case.why, row.case.name, row.subject].some((text) => text.toLowerCase().includes(word));
+    [row.node, row.summary, row.case.why, row.case.name, row.subject].some((text) =>
+      text.toLowerCase().includes(word),
+    );
 }
 
 /** The tests that a query asks for; a row matches when all of them hold. */

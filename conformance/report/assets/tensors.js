@@ -6,7 +6,9 @@ const bytesOf = (text) => Uint8Array.from(atob(text.trim()), (character) => char
 async function inflate(id) {
   const holder = byId(id);
   if (!holder) return null;
-  const stream = new Blob([bytesOf(holder.textContent)]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const stream = new Blob([bytesOf(holder.textContent)])
+    .stream()
+    .pipeThrough(new DecompressionStream("deflate"));
   return new Response(stream).arrayBuffer();
 }
 
@@ -16,13 +18,13 @@ export async function detailOf(row) {
   return buffer && JSON.parse(new TextDecoder().decode(buffer));
 }
 
-/** The outputs of a row by name: {name, shape, expected, actual, error, bound, ratio} over flat arrays. */
+/** The outputs of a row by name: {name, shape, origin, full, expected, actual, error, bound, ratio} over flat arrays. */
 export async function outputsOf(row, layout) {
   const buffer = layout.length ? await inflate(`tensors-${row.number}`) : null;
   return new Map(buffer ? layout.map((entry) => [entry.name, unpack(buffer, entry)]) : []);
 }
 
-function unpack(buffer, { name, shape, kind, at }) {
+function unpack(buffer, { name, shape, kind, at, origin, full }) {
   const size = shape.reduce((product, length) => product * length, 1);
   const Type = kind === "<f8" ? Float64Array : Float32Array;
   const plane = (number) => {
@@ -30,7 +32,17 @@ function unpack(buffer, { name, shape, kind, at }) {
     return new Type(buffer.slice(start, start + size * Type.BYTES_PER_ELEMENT));
   };
   const [expected, actual, error, bound] = [0, 1, 2, 3].map(plane);
-  return { name, shape, expected, actual, error, bound, ratio: error.map((value, place) => ratio(value, bound[place])) };
+  return {
+    name,
+    shape,
+    origin,
+    full,
+    expected,
+    actual,
+    error,
+    bound,
+    ratio: error.map((value, place) => ratio(value, bound[place])),
+  };
 }
 
 /** Error over bound; infinite where an error meets a bound of 0 or is not finite. */

@@ -1,0 +1,161 @@
+"""The error bound of the forward pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from conformance.extended import roundoff
+from conformance.policy import FORMATS, Format, Policy
+from conformance.reference import Forward, join_heads, split_heads
+from conformance.running_error import NOT_JUDGED, OVERFLOW, Pair, Rules, absolute, capped, exact, term_count
+from conformance.softmax_error import exponent_error, normalised, softmax_hull, widest_exponent
+from conformance.spec import Array, Case
+
+_LEAST_SCALE = 1e-300  # below it the products before the scale are not followed by their quotient
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Pairs of the forward pass that the backward pass needs again; shapes as in the reference."""
+
+    query_scaled: Pair  # √c · query
+    key_scaled: Pair
+    value: Pair
+    scores: Pair
+    held_weights: Pair  # as they enter the sum over values, perhaps not yet normalised
+    attn_weights: Pair  # as they are returned
+    context: Pair
+    joined: Pair
+    attn_output: Pair
+
+
+@dataclass(frozen=True)
+class ForwardGraph:
+    """The forward graph of one case under one policy."""
+
+    case: Case
+    reference: Forward
+    policy: Policy
+    rules: Rules
+    terms: Array  # [B, H, T, 1], unblocked keys of each row
+
+    @classmethod
+    def of(cls, case: Case, forward: Forward, policy: Policy) -> ForwardGraph:
+        rules = Rules(FORMATS[case.compute], roundoff(forward.query.dtype))
+        return cls(case, forward, policy, rules, (~forward.blocked).sum(axis=-1, keepdims=True))
+
+    def run(self) -> Stages:
+        """Every stage in order."""
+        reference, rules = self.reference, self.rules
+        query, key, value = self.scaled("query"), self.scaled("key"), self.heads("value")
+        scores = self.scores(query, key)
+        unstored = self.softmax(scores)
+        held = rules.store(unstored, 1.0) if self.policy.flash else rules.store(unstored)  # perhaps not yet divided
+        arithmetic = self.arithmetic("batched_products")
+        context = rules.product(held, value, reference.context, arithmetic)
+        context = rules.store(rules.rounded(context, arithmetic, self.rescalings))
+        joined = Pair(reference.joined, join_heads(context.error))
+        output = self.linear(joined, "output", reference.attn_output)
+        return Stages(query, key, value, scores, held, rules.store(unstored), context, joined, output)
+
+    # What the stages share ----------------------------------------------------------------------------------------
+
+    def arithmetic(self, stage: str) -> Format:
+        """The format that the policy gives a stage."""
+        return self.policy.format(getattr(self.policy, stage), self.rules.storage)
+
+    def given(self, array: Array) -> Pair:
+        """An input or parameter: as it is, or cast to the low format of a mixed policy."""
+        return self.rules.store(exact(array)) if self.case.mixed else self.rules.given(array)
+
+    def parameter(self, name: str) -> Pair:
+        return self.given(self.reference.parameters[name])
+
+    @property
+    def roots(self) -> tuple[float, float]:
+        """Factors of query and key whose product is the scale."""
+        scale = float(self.reference.scale)
+        root = float(np.sqrt(abs(scale)))
+        return (-root if scale < 0 else root), root
+
+    @property
+    def root_error(self) -> float:
+        """Relative error of √c: 0 for a power of two, else it may be held in the storage format."""
+        root = self.roots[1]
+        return 0.0 if root == 0 or np.log2(root).is_integer() else self.rules.storage.unit_roundoff
+
+    def holdings(self, power: float) -> tuple[float, ...]:
+        """The factor √c to a power, by which another placement of the scale differs; none where c is next to 0."""
+        root = self.roots[1]
+        return (root**power,) if root**2 > _LEAST_SCALE else ()
+
+    @property
+    def rescalings(self) -> int:
+        return self.policy.rescalings if self.policy.flash else 0
+
+    def exponential(self, softmax: Format) -> float:
+        """Relative error of one exp, with the reference's own."""
+        relative = self.policy.exponential_relative if self.rules.storage.significand < 20 and self.policy.flash else 0
+        return self.policy.exponential_units * softmax.unit_roundoff + relative + 4 * self.rules.reference_roundoff
+
+    # Stages -------------------------------------------------------------------------------------------------------
+
+    def linear(self, inputs: Pair, name: str, value: Array) -> Pair:
+        """x W + b, with the bias inside the accumulator, or added after a store."""
+        rules, weight = self.rules, self.parameter(f"{name}_weight")
+        if f"{name}_bias" not in self.reference.parameters:
+            return rules.store(rules.product(inputs, weight, value, self.arithmetic("products")))
+        bias = self.parameter(f"{name}_bias")
+        before = value - bias.value
+        product = rules.store(rules.product(inputs, weight, before, self.arithmetic("products"), addend=bias))
+        error = rules.store(Pair(value, product.error)).error
+        return Pair(value, np.where(term_count(inputs, weight) == 0, bias.error, error))  # 0 + b is b
+
+    def heads(self, name: str) -> Pair:
+        """The projection of an input, its extra rows appended, split and repeated as the reference does."""
+        case, reference = self.case, self.reference
+        heads: Array = getattr(reference, name)
+        own = case.num_heads if name == "query" else case.num_kv_heads
+        length = reference.inputs[name].shape[1]
+        first = heads[:, :: case.num_heads // own, :length]
+        projected = self.linear(self.given(reference.inputs[name]), name, join_heads(first))
+        error = np.repeat(split_heads(projected.error, own), case.num_heads // own, axis=1)
+        return Pair(heads, np.concatenate([error, self.given(heads[:, :, length:]).error], axis=2))
+
+    def scaled(self, name: str) -> Pair:
+        """√c · query or √c · key. The scale before, after or on either side of the product rounds no more than
+        this, but it may hold c · query."""
+        factor = self.roots[0 if name == "query" else 1]
+        return self.rules.store(self.rules.scaled(self.heads(name), factor, self.root_error), *self.holdings(1))
+
+    def scores(self, query: Pair, key: Pair) -> Pair:
+        """Scaled scores with the additive bias; the products may be held before the scale."""
+        reference, rules = self.reference, self.rules
+        arithmetic, unscaled = self.arithmetic("batched_products"), self.holdings(-2)
+        bias = None if reference.bias is None else self.given(reference.bias)
+        value = reference.scores if bias is None else reference.scores - bias.value
+        products = rules.product(
+            query, key.transposed(), value, arithmetic, addend=bias, holding=max(1.0, *unscaled, 0.0)
+        )
+        stored = rules.store(products, *unscaled)
+        overflows = 2 * absolute(reference.products) > rules.storage.largest if not unscaled else np.False_
+        stored = Pair(reference.scores, np.where(overflows, OVERFLOW, stored.error))
+        return stored if bias is None else rules.store(stored)
+
+    def softmax(self, scores: Pair) -> Pair:
+        """Softmax before it is stored; a row with a score that may overflow, even a blocked one, is not judged:
+        an additive −inf meets +inf there."""
+        reference, arithmetic = self.reference, self.arithmetic("softmax")
+        if self.rules.casts(arithmetic):
+            cast = Rules(arithmetic, self.rules.reference_roundoff)
+            scores = cast.store(scores)
+        exponential = self.exponential(arithmetic) * (1 + self.rescalings)
+        exponent = exponent_error(self.rules, scores, reference.blocked, arithmetic, exponential)
+        weights = reference.attn_weights
+        hull = softmax_hull(weights, exponent, widest_exponent(arithmetic))
+        error = normalised(self.rules, weights, hull, self.terms, arithmetic, self.rescalings)
+        overflows = (scores.error >= NOT_JUDGED).any(axis=-1, keepdims=True)
+        error = np.where(reference.blocked, 0, error)
+        return Pair(weights, capped(np.where(overflows, OVERFLOW, error)))

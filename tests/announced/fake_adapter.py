@@ -1,0 +1,150 @@
+"""Subjects that behave in one way each, as a distribution of its own would announce them.
+
+Tests copy this file beside a ``.dist-info`` folder, so that the subjects are found by entry point.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from adapters.numpy_reference import NumpyReference
+from conformance.adapter import Adapter, Script
+from conformance.spec import Case, Outputs, Problem, Unsupported
+
+
+class Right:
+    name = "fake/right"
+    gives_weights = True
+    gives_gradients = True
+
+    def versions(self) -> Mapping[str, str]:
+        return {"fakelib": "1.5"}
+
+    def unsupported(self, case: Case) -> Unsupported | None:
+        return None
+
+    def attend(self, problem: Problem) -> Outputs:
+        return NumpyReference().attend(problem)
+
+
+class OffByOne(Right):
+    """One element of the output is wrong."""
+
+    name = "fake/off"
+
+    def attend(self, problem: Problem) -> Outputs:
+        outputs = super().attend(problem)
+        wrong = outputs.attn_output.copy()
+        wrong[1, 2, 3] += 1
+        return replace(outputs, attn_output=wrong)
+
+    def script(self, problem: Problem, samples: Sequence[Problem]) -> Script:
+        return Script("actual = {'attn_output': data['query']}")
+
+
+class OffInWeights(OffByOne):
+    """Output and weights are wrong."""
+
+    name = "fake/off-in-weights"
+
+    def attend(self, problem: Problem) -> Outputs:
+        outputs = super().attend(problem)
+        assert outputs.attn_weights is not None
+        return replace(outputs, attn_weights=outputs.attn_weights + 1)
+
+    def script(self, problem: Problem, samples: Sequence[Problem]) -> Script:
+        raise LookupError("no script today")
+
+
+class Raising(Right):
+    name = "fake/raising"
+
+    def attend(self, problem: Problem) -> Outputs:
+        raise RuntimeError("no kernel\nfor this problem")
+
+
+class Limited(Right):
+    name = "fake/limited"
+
+    def unsupported(self, case: Case) -> Unsupported | None:
+        return Unsupported("it has never been written", "https://example.org/limits")
+
+
+class Unmade(Right):
+    """Its framework cannot be imported, and says so with a warning first."""
+
+    name = "fake/unmade"
+    attempts = 0
+
+    def __init__(self) -> None:
+        type(self).attempts += 1
+        raise ImportError(f"the shared library is broken, attempt {self.attempts}")
+
+
+class Warning_(Right):
+    name = "fake/warning"
+
+    def __init__(self) -> None:
+        warnings.warn("deprecated import", DeprecationWarning, stacklevel=1)
+
+    def attend(self, problem: Problem) -> Outputs:
+        warnings.warn("deprecated call", DeprecationWarning, stacklevel=1)
+        return super().attend(problem)
+
+
+class Interrupted(Right):
+    """Someone presses Ctrl-C while it answers the case ``stop``."""
+
+    name = "fake/interrupted"
+
+    def attend(self, problem: Problem) -> Outputs:
+        if problem.case.name == "stop":
+            raise KeyboardInterrupt
+        return super().attend(problem)
+
+
+class Dying(Right):
+    """Its process ends while it answers the case ``stop``."""
+
+    name = "fake/dying"
+
+    def attend(self, problem: Problem) -> Outputs:
+        if problem.case.name == "stop":
+            os._exit(3)
+        return super().attend(problem)
+
+
+class Slow(Right):
+    name = "fake/slow"
+
+
+ADAPTER = Adapter(
+    framework="fake",
+    modules=("numpy",),
+    install="pip install fakelib",
+    subjects={
+        subject.name: subject
+        for subject in (
+            Right,
+            OffByOne,
+            OffInWeights,
+            Raising,
+            Limited,
+            Unmade,
+            Warning_,
+            Interrupted,
+            Dying,
+            Slow,
+        )
+    },
+    slow=frozenset({Slow.name}),
+)
+ABSENT = Adapter(
+    framework="absent",
+    modules=("a_framework_nobody_has",),
+    install="pip install a-framework-nobody-has",
+    subjects={"absent/mha": Right},
+)

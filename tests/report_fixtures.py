@@ -1,0 +1,57 @@
+"""Fixtures of the tests in a browser: the browser, a way to visit pages, and a report to look at."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from conformance.report.render import write_report
+from tests.browsing import Visitor, absent, need
+from tests.synthetic_runs import HOSTILE, arrays, finding, row, run_of, with_tensors
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+LEDGER = {"reason": "softmax over nothing", "link": "https://example.org/1", "versions": "beta <2", "since": "2026-01"}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    need(absent())
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def visit(browser: Browser) -> Iterator[Visitor]:
+    visitor = Visitor(browser)
+    yield visitor
+    assert visitor.close() == []
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("report")
+    causal = {"mask": "causal", "dtype": "float16"}
+    blocked = finding("nan-blocked-row")
+    rows = [
+        row("a", facts=causal),
+        with_tensors(folder, row("a", "beta/mha", "new", facts=causal), arrays()),
+        row("b", "beta/mha", "known", ledger=LEDGER, findings=(blocked,), file="cases/blocked.yaml"),
+        row("b", "alpha/mha", "known", ledger=LEDGER, findings=(blocked,), file="cases/blocked.yaml"),
+        row("c", "beta/mha", "errored", summary=HOSTILE, traceback=HOSTILE, why=HOSTILE),
+        row("=SUM(1)", "beta/mha", "stale", summary="it agrees now", ledger=LEDGER),
+        row("e", "beta/mha", "unsupported", summary="no such mask"),
+        *(row(f"f{number}") for number in range(250)),
+    ]
+    path = folder / "report.html"
+    write_report(run_of(folder, rows), path, lambda given: f"import numpy  # {given.case}")
+    return path
