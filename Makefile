@@ -9,7 +9,7 @@ PYTEST_OPTIONS ?=
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help environment compare test lint clean
+.PHONY: help environment compare test lint coverage clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,11 @@ lint: $(STAMP) ## style, types and layering
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/test_layering.py
+
+coverage: $(STAMP) ## as test, with the lines and branches that no test reaches
+	$(BIN)/coverage run -m pytest tests -n auto $(PYTEST_OPTIONS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
 
 clean: ## remove the environment and all caches; runs in reports/ stay
 	rm -rf $(ENVIRONMENT) .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.* *.egg-info

@@ -95,9 +95,11 @@ class _JaxSubject:
 
     def script(self, problem: Problem, samples: Sequence[Problem]) -> Script:
         """The same call with NumPy and JAX alone."""
-        from adapters.jax_script import JaxCall, jax_script
+        from adapters.jax_script import JaxCall, jax_script, neutral
 
         masks, varying = masks_by_call(problem, samples, lambda one: self.mask_of(one).arrays)
+        if problem.case.ill_formed is None:
+            masks = {name: array for name, array in masks.items() if not neutral(name, array)}
         call = JaxCall(self.mask_of(problem), masks, varying, self.compiled, textbook=self.gives_weights)
         return jax_script(problem, call)
 

@@ -19,7 +19,7 @@ from adapters.scripting import (
     polarity,
 )
 from conformance.adapter import Script
-from conformance.spec import Case, Problem
+from conformance.spec import Array, Case, Problem
 
 HEAD = (
     "import jax",
@@ -42,6 +42,11 @@ class JaxCall:
     varying: frozenset[str]
     compiled: bool
     textbook: bool
+
+
+def neutral(name: str, array: Array) -> bool:
+    """Whether a mask changes nothing, as one that is there only to share a compilation with others."""
+    return (name == "mask" and bool(array.all())) or (name == "bias" and not array.any())
 
 
 def jax_script(problem: Problem, call: JaxCall) -> Script:

@@ -44,6 +44,7 @@ class KerasMha:
     gives_gradients: bool = True
     mode: Mode = "eager"
     documentation = MHA_DOCS
+    layer_name = "MultiHeadAttention"  # of keras.layers
 
     def __init__(self) -> None:
         self._tensorflow, self._keras = frameworks()
@@ -81,7 +82,7 @@ class KerasMha:
         from adapters.tf_keras_script import KerasCall, keras_script
 
         sizes = self._sizes(LayerOptions.of(problem.case))
-        call = KerasCall(self._layer_class().__name__, sizes, self.mode, self.gives_weights, self._window_option)
+        call = KerasCall(self.layer_name, sizes, self.mode, self.gives_weights, self._window_option)
         return keras_script(problem, samples, call)
 
     def parameter_count(self, case: Case) -> int:
@@ -94,7 +95,7 @@ class KerasMha:
         return None
 
     def _layer_class(self) -> Any:
-        return self._keras.layers.MultiHeadAttention
+        return getattr(self._keras.layers, self.layer_name)
 
     def _sizes(self, options: LayerOptions) -> dict[str, int]:
         """Constructor arguments that the two layers name differently."""
@@ -200,6 +201,7 @@ class KerasGqa(KerasMha):
 
     name = "keras/gqa"
     documentation = GQA_DOCS
+    layer_name = "GroupQueryAttention"
 
     def _unsupported_layer(self, case: Case) -> str | None:
         if case.value_head_dim != case.head_dim:
@@ -207,9 +209,6 @@ class KerasGqa(KerasMha):
         if case.output_dim != case.embed_dim:
             return "GroupQueryAttention projects back to the width of the query and has no output_shape"
         return None
-
-    def _layer_class(self) -> Any:
-        return self._keras.layers.GroupQueryAttention
 
     def _sizes(self, options: LayerOptions) -> dict[str, int]:
         return {

@@ -76,7 +76,8 @@ def _numbers(expectation: Expectation, name: str, array: Array, policy: Policy) 
     nonfinite = wrong & ~np.isfinite(actual)
     yield from _finding(expectation, name, "nonfinite", nonfinite, actual, "is not finite where the reference is")
     zero = wrong & ~nonfinite & (bound == 0) & (expected == 0)
-    yield from _finding(expectation, name, "blocked-weight", zero, actual, "is not exactly 0 at a blocked position")
+    where = "at a blocked position" if name == "attn_weights" else "where nothing that is not masked contributes"
+    yield from _finding(expectation, name, "blocked-weight", zero, actual, f"is not exactly 0 {where}")
     value = wrong & ~nonfinite & ~zero
     yield from _finding(expectation, name, "value", value, actual, "lies outside the bound")
     if name == "attn_weights" and not wrong.any():

@@ -73,7 +73,7 @@ class FaultItem(_TextItem):
         raise Failure("\n".join(map(str, self.faults)))
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        return self.path, self.faults[0].line - 1, self.nodeid
+        return self.path, self.faults[0].line - 1, f"faults of {self.nodeid}"
 
 
 class LedgerItem(_TextItem):
@@ -99,7 +99,7 @@ class LedgerItem(_TextItem):
             raise Failure("\n".join([*lines, "correct the condition or remove the entry"]))
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        return self.path, None, self.nodeid
+        return self.path, None, f"faults of {self.nodeid}"
 
 
 class PairItem(_TextItem):
@@ -129,4 +129,4 @@ class PairItem(_TextItem):
                 raise Failure(screenful(self.pair, row, conclusion.outcome.verdict) + note)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        return self.path, self.pair.case.source.line - 1, self.nodeid
+        return self.path, self.pair.case.source.line - 1, self.pair.id  # pytest garbles a name that ends the node id

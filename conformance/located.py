@@ -140,7 +140,8 @@ def _refusals(document: Document, model: type[BaseModel], error: ValidationError
     for details in error.errors(include_url=False):
         loc: Loc = (*details["loc"], *details.get("ctx", {}).get("path", ()))
         message, suggestion = _explained(details, model)
-        yield loc, document.fault(loc, message, suggestion, on_key=details["type"] == "extra_forbidden")
+        on_key = details["type"] == "extra_forbidden" or loc[-1] == "[key]"
+        yield loc, document.fault(loc, message, suggestion, on_key=on_key)
 
 
 def _explained(details: ErrorDetails, model: type[BaseModel]) -> tuple[str, str | None]:

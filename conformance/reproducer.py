@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ _HEAD = '''\
 """{title}
 
 {why}
+
 {task}
 Found with {versions}.
 """
@@ -49,9 +51,9 @@ def agrees(name, actual, dtype):
     if tuple(actual.shape) != expected.shape:
         print(f"{name}: shape {tuple(actual.shape)}, expected {expected.shape}")
         return False
-    if str(actual.dtype).split(".")[-1] != dtype:
+    right = str(actual.dtype).split(".")[-1] == dtype
+    if not right:
         print(f"{name}: dtype {actual.dtype}, expected {dtype}")
-        return False
     actual = np.array(actual.tolist(), np.float64).reshape(expected.shape)
     with np.errstate(all="ignore"):
         error = np.abs(actual - expected{rest})
@@ -59,10 +61,10 @@ def agrees(name, actual, dtype):
         ratio = np.where(np.isfinite(error), error / bound, np.inf)
     if not outside.any():
         print(f"{name}: all {outside.size} elements within the bound")
-        return True
+        return right
     ratio = np.where(outside, np.where(np.isnan(ratio), 0, ratio), -1)
-    error = np.nan_to_num(error, nan=np.inf)
-    index = np.unravel_index(np.argmax(np.where(ratio == ratio.max(), error, -1)), ratio.shape)
+    largest = np.where(ratio == ratio.max(), np.nan_to_num(error, nan=np.inf), -1)
+    index = np.unravel_index(np.argmax(largest), ratio.shape)
     print(f"{name}[{', '.join(str(int(i)) for i in index)}]: expected {expected[index]:.9g}, "
           f"actual {actual[index]:.9g}, error {error[index]:.3g}, bound {bound[index]:.3g}, "
           f"ratio {ratio[index]:.3g}; {outside.sum()} of {outside.size} elements outside")
@@ -108,7 +110,7 @@ def script_of(pair: Pair) -> str | None:
     versions = {**subject.versions(), "numpy": np.__version__}
     head = _HEAD.format(
         title=pair.id,
-        why=pair.case.why.replace("\\", "/").replace('"', "'"),
+        why="\n".join(textwrap.wrap(pair.case.why.replace("\\", "/").replace('"', "'"), WIDTH)),
         task=(_ILL_FORMED if pair.case.expect == "raises" else _COMPARED).format(" and ".join(pair.adapter.modules)),
         versions=", ".join(f"{name} {version}" for name, version in versions.items()),
         shapes="\n# ".join(_described(portable(arrays))),

@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -19,10 +20,11 @@ import pytest
 from conformance import environment
 from conformance.adapter import adapters
 from conformance.pair import Conclusion, Pair, crash_row
-from conformance.store import Header, Recorder, Run, combine, finished_runs
+from conformance.store import Header, Recorder, Row, Run, combine, finished_runs
 from conformance.suite import SAMPLED, find_pair, idle_entries
 
 KEPT_RUNS = 10
+SCRIPTS_OF_A_KIND = 3
 LARGEST_SCRIPT = 60_000  # characters of a reproducer that is stored; the command line writes the larger ones anew
 DIVERGING = ("new", "stale", "known", "errored")
 
@@ -39,6 +41,7 @@ class RunSession:
     started: datetime
     recorder: Recorder | None = None
     left_out: dict[str, int] = field(default_factory=dict)
+    scripts: Counter[tuple[Any, ...]] = field(default_factory=Counter)
     summary: list[str] = field(default_factory=list)
     idle: list[str] = field(default_factory=list)  # ledger entries that a whole run never showed
 
@@ -51,7 +54,7 @@ class RunSession:
         """Write the row of a pair; the folder is made with the first one."""
         row, tensors, script = conclusion.row, None, None
         if row.status in DIVERGING:
-            tensors, script = conclusion.outcome.tensors, _script(pair)
+            tensors, script = conclusion.outcome.tensors, _script(pair) if self._wants_script(row) else None
         recorder = self._recorder()
         recorder.learn(conclusion.versions)
         recorder.record(row, tensors, script)
@@ -96,6 +99,14 @@ class RunSession:
             ),
             wall_seconds=time.time() - self.started.timestamp(),
         )
+
+    def _wants_script(self, row: Row) -> bool:
+        """Scripts hold all numbers of a case: of known divergences of one kind, a few are enough."""
+        if row.status != "known":
+            return True
+        kind = (row.subject, row.entries, row.facts["dtype"], row.facts["mask"])
+        self.scripts[kind] += 1
+        return self.scripts[kind] <= SCRIPTS_OF_A_KIND
 
     def _recorder(self) -> Recorder:
         if self.recorder is None:

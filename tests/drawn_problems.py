@@ -87,7 +87,11 @@ def drawn_problem(random: np.random.Generator, dtype: str) -> Problem | None:
         problem = problem_of(drawn_case(random, dtype))
     except ValueError:
         return None
-    return twisted(problem, str(random.choice(TWISTS)), random)
+    twist = str(random.choice(TWISTS))
+    with np.errstate(over="ignore"):
+        problem = twisted(problem, twist, random)
+    finite = all(np.isfinite(array).all() for array in problem.parameters.present.values())
+    return problem if finite else None
 
 
 def twisted(problem: Problem, twist: str, random: np.random.Generator) -> Problem:

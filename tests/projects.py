@@ -12,6 +12,10 @@ from typing import Any
 
 import pytest
 
+import conformance.report.render
+import conformance.report.terminal
+import conformance.reproducer
+import conformance.session  # noqa: F401  pytester forgets what its runs import: loaded here, they are loaded once
 from conformance import adapter, casefolder, ledgerfile, pair, suite
 from conformance.ledger import Entry
 from conformance.store import Run, latest_run, read_run
@@ -64,7 +68,7 @@ class Project:
 
     def write(self, name: str, text: str) -> Path:
         path = self.root / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         forget()
         return path
