@@ -95,11 +95,9 @@ class _JaxSubject:
 
     def script(self, problem: Problem, samples: Sequence[Problem]) -> Script:
         """The same call with NumPy and JAX alone."""
-        from adapters.jax_script import JaxCall, jax_script, neutral
+        from adapters.jax_script import JaxCall, jax_script
 
         masks, varying = masks_by_call(problem, samples, lambda one: self.mask_of(one).arrays)
-        if problem.case.ill_formed is None:
-            masks = {name: array for name, array in masks.items() if not neutral(name, array)}
         call = JaxCall(self.mask_of(problem), masks, varying, self.compiled, textbook=self.gives_weights)
         return jax_script(problem, call)
 

@@ -25,8 +25,10 @@ HEADS = [
 ]
 MODULES = Path(__file__).with_name("pytorch_modules.py")
 MODULE_IMPORTS = ("import math", "from dataclasses import dataclass", "", "import torch.nn.functional as F")
-MODULE_PARTS = ("Widths", "split_heads", "join_heads", "Projections", "HandwrittenAttention", "PackedAttention")
-MODULE_PARTS += ("masked_softmax", "_merge", "_append", "_key_padding", "_mask")
+MODULE_PARTS = (
+    *("Widths", "split_heads", "join_heads", "Projections", "HandwrittenAttention", "PackedAttention"),
+    *("masked_softmax", "_merge", "_append", "_key_padding", "_mask"),
+)
 
 
 def mha_script(
@@ -129,21 +131,22 @@ def module_script(problem: Problem, samples: Sequence[Problem], name: str, width
 def _mha_state(problem: Problem) -> dict[str, list[str]]:
     """Tensors of ``nn.MultiheadAttention`` and the parameters they are made of: packed when all widths are equal."""
     case, present = problem.case, problem.parameters.present
-    state = {}
+    state: dict[str, list[str]] = {}
     if case.kdim == case.vdim == case.embed_dim:
         state["in_proj_weight"] = [f"{role}_weight" for role in ROLES]
     else:
         state |= {f"{role[0]}_proj_weight": [f"{role}_weight"] for role in ROLES}
     if case.bias:
         state |= {"in_proj_bias": [f"{role}_bias" for role in ROLES], "out_proj.bias": ["output_bias"]}
-    extra = {name: [name] for name in ("bias_k", "bias_v") if name in present}
+    extra: dict[str, list[str]] = {name: [name] for name in ("bias_k", "bias_v") if name in present}
     return state | {"out_proj.weight": ["output_weight"]} | extra
 
 
 def _linears(problem: Problem) -> tuple[list[str], dict[str, list[str]]]:
     """Lines that make a module with one ``nn.Linear`` for each projection, and its tensors."""
     case, present = problem.case, problem.parameters.present
-    lines, state = [*HEADS, "module = torch.nn.Module()"], {}
+    lines = [*HEADS, "module = torch.nn.Module()"]
+    state: dict[str, list[str]] = {}
     for role in (*ROLES, "output"):
         sizes = [str(size) for size in present[f"{role}_weight"].shape]
         arguments = [*sizes, *options({"bias": case.bias}, {"bias": True}), *dtype_option(case)]

@@ -66,9 +66,13 @@ class BackwardGraph:
         query = self.rules.product(d_scores, stages.key_scaled, reference.query * to_key, batched, holding=holding)
         key = self.over_queries(d_scores, stages.query_scaled, reference.key * to_query, holding)
         value = self.over_queries(weights, d_context, reference.value)
+        lost = self.graph.lost(d_scores.magnitude, self.graph.reference.key)
+        query = Pair(query.value, np.where(lost, OVERFLOW, query.error))
+        lost = self.graph.lost(d_scores.transposed().magnitude, self.graph.reference.query)
+        key = Pair(key.value, np.where(lost, OVERFLOW, key.error))
         return {
             "query": self.scaled(query, to_query),
-            "key": self.grouped(self.scaled(key, to_key)),
+            "key": self.grouped(self.scaled(key, to_key), *self.graph.holdings(-2)),
             "value": self.grouped(self.rules.store(value)),
         }
 
@@ -143,8 +147,8 @@ class BackwardGraph:
         own = (self.case.value_head_dim + 1 + 2 * self.rules.casts(jvp)) * own
         return capped((inherited + own).sum(axis=-1, keepdims=True))
 
-    def grouped(self, pair: Pair) -> Pair:
-        """Sum over the query heads of each group."""
+    def grouped(self, pair: Pair, *holdings: float) -> Pair:
+        """Sum over the query heads of each group, held before or after the scale."""
         kv_heads, uses = self.case.num_kv_heads, self.case.num_heads // self.case.num_kv_heads
         if uses == 1:
             return pair
@@ -152,7 +156,7 @@ class BackwardGraph:
         shape = (batch, kv_heads, uses, length, width)
         heads = Pair(pair.value.reshape(shape), pair.error.reshape(shape))
         value = sum_groups(pair.value, kv_heads)
-        return self.rules.store(self.rules.summed(heads, 2, value, self.arithmetic("bias_gradients")))
+        return self.rules.store(self.rules.summed(heads, 2, value, self.arithmetic("bias_gradients")), *holdings)
 
     # Projections --------------------------------------------------------------------------------------------------
 

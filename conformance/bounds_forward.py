@@ -82,14 +82,20 @@ class ForwardGraph:
 
     @property
     def root_error(self) -> float:
-        """Relative error of √c: 0 for a power of two, else it may be held in the storage format."""
+        """Relative error of √c: 0 for a power of two, else that of the format in which the constant is held."""
         root = self.roots[1]
-        return 0.0 if root == 0 or np.log2(root).is_integer() else self.rules.storage.unit_roundoff
+        return 0.0 if root == 0 or np.log2(root).is_integer() else self.arithmetic("scale").unit_roundoff
 
     def holdings(self, power: float) -> tuple[float, ...]:
         """The factor √c to a power, by which another placement of the scale differs; none where c is next to 0."""
         root = self.roots[1]
         return (root**power,) if root**2 > _LEAST_SCALE else ()
+
+    def lost(self, left: Array, right: Array) -> Array:
+        """Where a product may overflow before it meets a scale next to 0, of which nothing else would be left."""
+        if self.holdings(1):
+            return np.zeros((), np.bool_)
+        return np.asarray(2 * (absolute(left) @ absolute(right)) > self.rules.storage.largest)
 
     @property
     def rescalings(self) -> int:
@@ -140,8 +146,8 @@ class ForwardGraph:
             query, key.transposed(), value, arithmetic, addend=bias, holding=max(1.0, *unscaled, 0.0)
         )
         stored = rules.store(products, *unscaled)
-        overflows = 2 * absolute(reference.products) > rules.storage.largest if not unscaled else np.False_
-        stored = Pair(reference.scores, np.where(overflows, OVERFLOW, stored.error))
+        lost = self.lost(reference.query, reference.key.swapaxes(-1, -2))
+        stored = Pair(reference.scores, np.where(lost, OVERFLOW, stored.error))
         return stored if bias is None else rules.store(stored)
 
     def softmax(self, scores: Pair) -> Pair:

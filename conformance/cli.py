@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
         ("explain", _explain, "show what is known about one pair of the newest run"),
     ):
         made = command(name, run, text)
-        made.add_argument("id", metavar="ID", help="such as 'causal/T3-S5-float32[torch/mha]'")
+        made.add_argument("id", metavar="ID", help="such as 'suite/case[framework/subject]'")
         if name == "repro":
             made.add_argument("--cases", type=Path, default=Path("cases"), help="folder of case files (default: cases)")
             made.add_argument("--script", action="store_true", help="print the script instead of running the pair")

@@ -125,13 +125,14 @@ def _blocked_row_kind(expectation: Expectation, name: str, actual: Array, where:
         if np.allclose(actual[where], 1 / keys, rtol=0.02):
             return "uniform-blocked-row", "is uniform over all keys in a fully blocked row"
         return "blocked-row", "is not exactly 0 in a fully blocked row"
-    for kind, text, other in (
+    behaviours: tuple[tuple[Kind, str, Array], ...] = (
         ("uniform-blocked-row", "averages all values in a fully blocked row", expectation.uniform_output),
         ("unmasked-blocked-row", "is answered unmasked in a fully blocked row", expectation.unmasked_output),
-    ):
+    )
+    for kind, text, other in behaviours:
         separation = np.abs(other - expectation.values[name])[where].max()
         if separation > 0 and np.abs(actual - other)[where].max() <= 0.05 * separation:
-            return kind, text  # type: ignore[return-value]  # a tuple of literals loses its type in the loop
+            return kind, text
     return "blocked-row", "is not the output bias in a fully blocked row"
 
 
@@ -144,7 +145,8 @@ def row_sums(expectation: Expectation, policy: Policy) -> tuple[Array, Array]:
     softmax = policy.format(policy.softmax, storage)
     visible = (~expectation.blocked).sum(axis=-1)
     bound = 2 * storage.unit_roundoff + 2 * visible * storage.smallest_subnormal
-    bound = bound + (visible + 4) * softmax.unit_roundoff + 4 * visible * softmax.underflow
+    sums = np.minimum((visible + 4) * softmax.unit_roundoff, 0.5)
+    bound = bound + sums / (1 - sums) + 4 * visible * softmax.underflow
     judged = np.isfinite(expectation.bounds["attn_weights"]).all(axis=-1) & ~expectation.fully_blocked
     return expectation.values["attn_weights"].sum(axis=-1), np.where(judged, bound, np.inf)
 
@@ -155,5 +157,5 @@ def _row_sums(expectation: Expectation, weights: Array, policy: Policy) -> Itera
     wrong = np.isfinite(bound) & ~(np.abs(actual - expected) <= bound)
     if wrong.any():
         worst = worst_element(expected, actual, bound, wrong)
-        yield Finding("attn_weights", "row-sum", "a row of attn_weights does not sum to 1", int(wrong.sum()),
-                      wrong.size, worst)
+        text = "a row of attn_weights does not sum to 1"
+        yield Finding("attn_weights", "row-sum", text, int(wrong.sum()), wrong.size, worst)

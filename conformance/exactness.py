@@ -6,7 +6,6 @@ terms' absolute values is within 2^p such units, p being the accumulator's signi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +17,7 @@ from conformance.spec import NUMPY_DTYPES, Array, Case
 REGIMES = ("integers", "one-hot", "literal")
 _NO_UNIT = 4096  # unit of an array of zeros: any power of two divides it
 _VANISHED = 1e-320  # numbers below this are 0 in every format
-_CLEAR_GAP = 200.0  # scores so far below the largest have the weight 0 in every format, rounded or not
+_CLEAR_GAP = 760.0  # scores so far below the largest have the weight 0 in every format; exp(−746) is 0 in float64
 
 
 def exact_outputs(case: Case, reference: Reference, policy: Policy) -> frozenset[str]:
@@ -122,7 +121,7 @@ class _Question:
         alike = (top | ~visible).all(axis=-1)
         if not one.all() and not (self._projection_exact("query") and self._projection_exact("key")):
             return False
-        return bool((one | alike & self._scores_exact()).all()) and self.representable(self.weights)
+        return bool((one | (alike & self._scores_exact())).all()) and self.representable(self.weights)
 
     def _scores_exact(self) -> Array:
         """bool [B, H, T]: rows whose scores are exact wherever the scale is applied."""
@@ -143,37 +142,34 @@ class _Question:
             nothing = nothing & (forward.bias == 0)
         return np.asarray((nothing | ~visible).all(axis=-1) | everywhere)
 
-    def exact_gradients(self, backward: Backward) -> Iterator[str]:
+    def exact_gradients(self, backward: Backward) -> list[str]:
         """Parameters and inputs whose gradients are exact, given that the forward pass is."""
         cotangent, gradients = flat(self.forward.inputs["cotangent"]), backward.gradients
-        if exact_product(flat(self.forward.joined).T, cotangent, self.bits("weight_gradients")):
-            yield from self._stored(gradients, "output_weight")
-        if exact_sum(cotangent, self.bits("bias_gradients")):
-            yield from self._stored(gradients, "output_bias")
-        yield from self._value_gradients(backward)
+        weight = exact_product(flat(self.forward.joined).T, cotangent, self.bits("weight_gradients"))
+        exact = {"output_weight": weight, "output_bias": exact_sum(cotangent, self.bits("bias_gradients"))}
+        exact |= self._value_gradients(backward)
+        return [name for name, holds in exact.items() if holds and self._stored(gradients, name)]
 
-    def _value_gradients(self, backward: Backward) -> Iterator[str]:
+    def _value_gradients(self, backward: Backward) -> dict[str, bool]:
         """Weights of 0 and 1 are exact even where a flash kernel rebuilds them as exp(s − lse); 1/2 is not."""
         forward, case, weights = self.forward, self.case, self.weights
         projection, output = forward.parameters["value_weight"], forward.parameters["output_weight"]
         heads = sum_groups(backward.value, case.num_kv_heads)
-        if (
-            case.sharing not in ("separate", "equal-copies")
-            or not np.isin(weights, (0, 1)).all()
-            or not exact_product(forward.inputs["cotangent"], output.T, self.bits("products"))
-            or not exact_product(weights.swapaxes(-1, -2), backward.context, self.bits("batched_products"))
-            or not exact_sum(backward.value.swapaxes(0, 1).reshape(case.num_heads, -1), self.bits("bias_gradients"))
-            or not all(self.representable(stage) for stage in (backward.context, backward.value, heads))
+        if not (
+            case.sharing in ("separate", "equal-copies")
+            and np.isin(weights, (0, 1)).all()
+            and exact_product(forward.inputs["cotangent"], output.T, self.bits("products"))
+            and exact_product(weights.swapaxes(-1, -2), backward.context, self.bits("batched_products"))
+            and exact_sum(backward.value.swapaxes(0, 1).reshape(case.num_heads, -1), self.bits("bias_gradients"))
+            and all(self.representable(stage) for stage in (backward.context, backward.value, heads))
         ):
-            return
+            return {}
         rows = join_heads(heads)[:, : case.source_length]
-        if exact_product(rows, projection.T, self.bits("products")):
-            yield from self._stored(backward.gradients, "value")
-        if exact_product(flat(forward.inputs["value"]).T, flat(rows), self.bits("weight_gradients")):
-            yield from self._stored(backward.gradients, "value_weight")
-        if exact_sum(flat(rows), self.bits("bias_gradients")):
-            yield from self._stored(backward.gradients, "value_bias")
+        return {
+            "value": exact_product(rows, projection.T, self.bits("products")),
+            "value_weight": exact_product(flat(forward.inputs["value"]).T, flat(rows), self.bits("weight_gradients")),
+            "value_bias": exact_sum(flat(rows), self.bits("bias_gradients")),
+        }
 
-    def _stored(self, gradients: dict[str, Array], name: str) -> Iterator[str]:
-        if name in gradients and self.representable(gradients[name]):
-            yield name
+    def _stored(self, gradients: dict[str, Array], name: str) -> bool:
+        return name in gradients and self.representable(gradients[name])

@@ -25,6 +25,7 @@ def measure_of(expectation: Expectation, name: str, array: Array) -> Measure:
         error = np.abs(actual - expected).astype(np.float64)
         error = np.where(np.isnan(error), np.inf, error)
         ratio = np.where(error == 0, 0, error / bound)
+        ulps = error / _ulp(np.abs(expected).astype(np.float64), expectation.case.compute)
     ratio = np.where(np.isfinite(bound), ratio, 0)
     judged = np.isfinite(bound)
     largest = int(np.argmax(ratio)) if ratio.size else 0
@@ -37,7 +38,7 @@ def measure_of(expectation: Expectation, name: str, array: Array) -> Measure:
         not_judged=int((~judged).sum()),
         bit_equal=int((actual.astype(array.dtype) == expected.astype(np.float64).astype(array.dtype)).sum()),
         max_abs_error=float(error[judged].max(initial=0)),
-        max_ulp=float((error[judged] / _ulp(magnitude[judged], expectation.case.compute)).max(initial=0)),
+        max_ulp=float(ulps[judged].max(initial=0)),
         max_ratio=float(ratio.max(initial=0)),
         max_ratio_index=index,
         p99_ratio=float(np.quantile(ratio[judged], 0.99, method="higher")) if judged.any() else 0.0,
@@ -47,6 +48,6 @@ def measure_of(expectation: Expectation, name: str, array: Array) -> Measure:
 
 def _ulp(magnitude: Array, dtype: str) -> Array:
     storage = FORMATS[dtype]
-    _, exponent = np.frexp(magnitude)
-    unit: Array = np.ldexp(1.0, np.maximum(exponent - 1, storage.smallest_exponent) - storage.significand + 1)
-    return np.maximum(unit, storage.smallest_subnormal)
+    exponent = np.where(magnitude > 0, np.frexp(magnitude)[1] - 1, storage.smallest_exponent)
+    unit: Array = np.ldexp(1.0, np.maximum(exponent, storage.smallest_exponent) - storage.significand + 1)
+    return unit

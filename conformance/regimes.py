@@ -70,8 +70,9 @@ def _dominant(case: Case, numbers: Numbers) -> Numbers:
 
 def _equal(case: Case, numbers: Numbers) -> Numbers:
     """Every token is the same token."""
-    return numbers | {name: np.broadcast_to(numbers[name][:1, :1], numbers[name].shape) for name in INPUTS if
-                      numbers[name].size}
+    return numbers | {
+        name: np.broadcast_to(numbers[name][:1, :1], numbers[name].shape) for name in INPUTS if numbers[name].size
+    }
 
 
 def _coherent(case: Case, numbers: Numbers) -> Numbers:
@@ -96,8 +97,9 @@ def _one_hot(case: Case, numbers: Numbers) -> Numbers:
     """
     H, Dh, S, T = case.num_heads, case.head_dim, case.source_length, case.target_length
     if case.embed_dim != H * Dh or case.kdim < Dh or 2**Dh < S or case.sharing != "separate":
-        raise ValueError("data one-hot needs embed_dim = num_heads·head_dim, kdim ≥ head_dim, S ≤ 2^head_dim and "
-                         "separate inputs")
+        raise ValueError(
+            "data one-hot needs embed_dim = num_heads·head_dim, kdim ≥ head_dim, S ≤ 2^head_dim and separate inputs"
+        )
     whole = _integers(case, numbers)
     bits = (np.arange(S)[:, None] >> np.arange(Dh)[None, :]) & 1
     code = 2.0 * bits - 1.0
@@ -106,12 +108,16 @@ def _one_hot(case: Case, numbers: Numbers) -> Numbers:
     key = np.concatenate([code, np.zeros((S, case.kdim - Dh))], axis=1)
     factor = ONE_HOT_GAP / (2 * case.effective_scale)
     biases = {name: whole[name] * 0 for name in ("query_bias", "key_bias") if name in whole}
-    return whole | biases | {
-        "query": np.broadcast_to(query, numbers["query"].shape),
-        "key": np.broadcast_to(key, numbers["key"].shape),
-        "query_weight": factor * np.eye(H * Dh),
-        "key_weight": np.tile(np.eye(case.kdim, Dh), (1, case.num_kv_heads)),
-    }
+    return (
+        whole
+        | biases
+        | {
+            "query": np.broadcast_to(query, numbers["query"].shape),
+            "key": np.broadcast_to(key, numbers["key"].shape),
+            "query_weight": factor * np.eye(H * Dh),
+            "key_weight": np.tile(np.eye(case.kdim, Dh), (1, case.num_kv_heads)),
+        }
+    )
 
 
 _REGIMES: dict[str, Callable[[Case, Numbers], Numbers]] = {

@@ -124,6 +124,7 @@ class Rules:
     def scaled(self, pair: Pair, factor: float, relative: float) -> Pair:
         """Multiplication by a constant that is itself known to a relative error; the rounding comes with the store."""
         error = abs(factor) * (pair.error * (1 + relative) + absolute(pair.value) * relative)
+        error = np.where(pair.error >= NOT_JUDGED, OVERFLOW, error)  # even times 0
         if factor != 0:  # a product too small for float64 is not an exact 0
             error = np.where(pair.magnitude > 0, np.maximum(error, np.finfo(np.float64).smallest_subnormal), 0)
         return Pair(pair.value * factor, capped(error))

@@ -17,17 +17,24 @@ TWISTS = ("none", "large biases", "graded", "cancelling", "small cotangent")
 
 def case_like(identity: str, **changes: Any) -> Case:
     """A small case of width-4 heads; sizes that follow from others are filled in."""
-    sizes = {"batch": 2, "target_length": 3, "source_length": 4, "embed_dim": 4, "num_heads": 2, "head_dim": 2}
+    sizes: dict[str, Any] = {
+        "batch": 2,
+        "target_length": 3,
+        "source_length": 4,
+        "embed_dim": 4,
+        "num_heads": 2,
+        "head_dim": 2,
+    }
     sizes |= {name: changes.pop(name) for name in list(changes) if name in sizes}
-    follow = {
+    follow: dict[str, Any] = {
         "num_kv_heads": sizes["num_heads"],
         "value_head_dim": sizes["head_dim"],
         "kdim": sizes["embed_dim"],
         "vdim": sizes["embed_dim"],
         "output_dim": sizes["embed_dim"],
     }
-    named = {"id": identity, "suite": "drawn", "name": identity, "why": "drawn", "source": Source("drawn", 1)}
-    return Case(**(named | sizes | follow | changes))
+    changes = sizes | follow | changes
+    return Case(id=identity, suite="drawn", name=identity, why="drawn", source=Source("drawn", 1), **changes)
 
 
 def drawn_case(random: np.random.Generator, dtype: str) -> Case:
@@ -121,5 +128,7 @@ def with_numbers(problem: Problem, numbers: Mapping[str, Any]) -> Problem:
     """The problem with other numbers for some of its arrays, by name, in its storage format."""
     dtype = problem.cotangent.dtype
     arrays = {name: np.asarray(array, np.float64).astype(dtype) for name, array in numbers.items()}
-    inputs = {name: arrays.pop(name) for name in ("query", "key", "value", "cotangent") if name in arrays}
+    inputs: dict[str, Any] = {
+        name: arrays.pop(name) for name in ("query", "key", "value", "cotangent") if name in arrays
+    }
     return replace(problem, parameters=replace(problem.parameters, **arrays), **inputs)

@@ -14,7 +14,7 @@ DIGITS = 50
 
 def precise(array: Array) -> Array:
     """The same numbers as mpmath objects; float64 holds every storage format exactly."""
-    return np.vectorize(lambda number: mpmath.mpf(float(number)), otypes=[object])(array)
+    return np.asarray(np.vectorize(lambda number: mpmath.mpf(float(number)), otypes=[object])(array))
 
 
 def product(left: Array, right: Array) -> Array:
@@ -35,8 +35,8 @@ class PreciseAttention:
         }
         self.arrays |= {name: precise(array) for name, array in problem.parameters.present.items()}
         for name, array in overrides.items():
-            roles = [role for role, own in zip(("query", "key", "value"), problem.input_names, strict=True) if own == name]
-            self.arrays |= dict.fromkeys(roles or [name], array)
+            owners = dict(zip(("query", "key", "value"), problem.input_names, strict=True))
+            self.arrays |= dict.fromkeys([role for role, own in owners.items() if own == name] or [name], array)
         self.scale = 1 / mpmath.sqrt(case.head_dim) if case.scale is None else mpmath.mpf(case.scale)
 
     def projected(self, name: str) -> Array:

@@ -39,7 +39,9 @@ class Project:
         self.pytester, self.root, self._monkeypatch = pytester, pytester.path, monkeypatch
         self.site = pytester.path / "site"
         (self.root / "cases").mkdir()
-        pytester.makeini("[pytest]\naddopts = --strict-markers -p no:cacheprovider -p no:randomly\nfilterwarnings = error\n")
+        pytester.makeini(
+            "[pytest]\naddopts = --strict-markers -p no:cacheprovider -p no:randomly -p no:hypothesispytest\nfilterwarnings = error\n"
+        )
         self.announce("fakelib", FAKE, fake="fake_adapter:ADAPTER", absent="fake_adapter:ABSENT")
         inherited = [path for path in (os.environ.get("PYTHONPATH"),) if path]
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(self.site), *inherited]))
@@ -73,7 +75,7 @@ class Project:
         forget()
         return path
 
-    def pytest(self, *arguments: str) -> pytest.RunResult:
+    def run_pytest(self, *arguments: str) -> pytest.RunResult:
         """Run pytest in this process, as if nothing had been read before."""
         forget()
         with self._monkeypatch.context() as context:
@@ -96,10 +98,9 @@ class Project:
 
 def forget() -> None:
     """Empty what a process keeps of case files, ledgers and adapters."""
-    for kept in (adapter.adapters, adapter.adapter_of, adapter.load, pair._loaded):
-        kept.cache_clear()
-    for kept in (casefolder.cases_of, suite.select, ledgerfile.ledger_of):
-        kept.cache_clear()
+    kept: tuple[Any, ...] = (adapter.adapters, adapter.adapter_of, adapter.load, pair._loaded)
+    for function in (*kept, casefolder.cases_of, suite.select, ledgerfile.ledger_of):
+        function.cache_clear()
 
 
 def project_of(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args, get_type_hints
 
 import numpy as np
 
+from conformance.policy import FORMATS
 from conformance.spec import NUMPY_DTYPES, Array, Problem
 
 SMALLEST = {"float64": 2.0**-1022, "float32": 2.0**-126, "bfloat16": 2.0**-126, "float16": 0.0}
@@ -32,6 +33,7 @@ class Choices:
     sums: Literal["apart", "together"] = "apart"  # over the heads of a group, and the uses of one input
     subnormal: Literal["kept", "flushed"] = "kept"
     kernel: Literal["plain", "flash"] = "plain"
+    arithmetic: Literal["wide", "storage"] = "wide"  # the format of every operation
 
     @classmethod
     def drawn(cls, random: np.random.Generator, **fixed: Any) -> Choices:
@@ -47,12 +49,14 @@ class RoundingAttention:
         case = problem.case
         self.problem, self.choices, self.random = problem, choices, random
         self.storage = NUMPY_DTYPES[case.compute]
-        self.format = np.dtype(np.float64 if case.compute == "float64" else np.float32)
+        wide = np.dtype(np.float64 if case.compute == "float64" else np.float32)
+        self.format = self.storage if choices.arithmetic == "storage" else wide
         self.smallest = SMALLEST[self.format.name] if choices.subnormal == "flushed" else 0.0
-        self.unit = float(np.finfo(self.format).eps) / 2
+        self.unit = FORMATS[self.format.name].unit_roundoff
         self.parameters = {name: self.take(array) for name, array in problem.parameters.present.items()}
         scale = 1 / np.sqrt(case.head_dim) if case.scale is None else case.scale
         self.signed = (float(np.sign(scale)), abs(float(scale)))
+        self.given_weights: Array | None = None
 
     # Arithmetic ---------------------------------------------------------------------------------------------------
 
@@ -102,7 +106,8 @@ class RoundingAttention:
     def product(self, left: Array, right: Array, start: Array | None = None) -> Array:
         """[..., m, n] @ [..., n, p], with an accumulator that may start from something."""
         terms = [self.done(left[..., :, k, None] * right[..., None, k, :]) for k in range(left.shape[-1])]
-        empty = np.zeros(np.broadcast_shapes(left.shape[:-2], right.shape[:-2]) + (left.shape[-2], right.shape[-1]))
+        batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+        empty = np.zeros((*batch, left.shape[-2], right.shape[-1]))
         if start is None:
             return self.sum(terms or [empty.astype(self.format)])
         start = np.broadcast_to(start, empty.shape).astype(self.format)
@@ -137,7 +142,7 @@ class RoundingAttention:
         joined = array.swapaxes(1, 2)
         return joined.reshape(*joined.shape[:2], joined.shape[2] * joined.shape[3])
 
-    def factor(self, root: bool = False) -> Array:
+    def factor(self, *, root: bool = False) -> Any:
         """The scale, or its square root, in the format of constants."""
         value = np.sqrt(self.signed[1]) if root else self.signed[1]
         held = self.storage.type(value) if self.choices.constant == "storage" else self.format.type(value)
@@ -233,4 +238,3 @@ class RoundingAttention:
         safe = np.where(total == 0, self.format.type(1), total)
         self.context = self.keep(self.done(context / safe))
         self.log_sum = self.done(self.shift + np.log(safe.astype(np.float64)).astype(self.format))
-        self.given_weights = None

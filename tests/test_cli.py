@@ -164,7 +164,7 @@ def test_a_run_is_reported_and_explained(project: Project, command: Any) -> None
     assert (status, out) == (2, "") and err.startswith("no run in reports/: run pytest first")
     assert command("explain", "small/one[fake/off]")[0] == 2
     project.cases("small", "fake/off", "fake/raising", body=SMALL)
-    project.pytest()
+    project.run_pytest()
     folder = latest_run(project.root / "reports")
     assert folder is not None
     page = folder / "report.html"
@@ -203,7 +203,7 @@ def test_wrong_usage(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[s
 def test_the_package_can_be_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["conformance", "--help"])
     with pytest.raises(SystemExit) as stopped:
-        runpy.run_module("conformance", run_name="__main__")
+        runpy.run_path(str(ROOT / "conformance" / "__main__.py"), run_name="__main__")
     assert stopped.value.code == 0
     commands = re.findall(r"^    (\w+) ", capsys.readouterr().out, re.MULTILINE)
     assert commands == ["check", "subjects", "report", "repro", "explain", "schema"]
@@ -225,15 +225,15 @@ assert not loaded, loaded
 def test_commands_that_run_nothing_import_no_framework(project: Project) -> None:
     """The run that is reported holds a divergence, whose script needs its framework only when it is recorded."""
     project.cases("small", "fake/off", body=SMALL)
-    project.pytest()
+    project.run_pytest()
     shipped = [str(ROOT / "cases" / name) for name in ("causal.yaml", "known_divergences.yaml")]
     commands = [["--help"], ["subjects"], ["schema"], ["report"], ["check", *shipped]]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ["PYTHONPATH"]])}
     for extra in ("fake_adapter",):
         (project.site / f"{extra}.py").write_text(
-            (project.site / f"{extra}.py").read_text().replace(
-                'name = "fake/right"', 'name = "fake/right"\n    def __init__(self): import fakelib_runtime'
-            )
+            (project.site / f"{extra}.py")
+            .read_text()
+            .replace('name = "fake/right"', 'name = "fake/right"\n    def __init__(self): import fakelib_runtime')
         )
     result = subprocess.run(
         [sys.executable, "-c", PROBE.format(commands=commands)],

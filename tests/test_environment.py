@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +54,7 @@ def test_the_processor(
     if text is not None:
         path.write_text(text)
     monkeypatch.setattr(environment, "CPU_INFO", path)
-    monkeypatch.setattr(environment.platform, "processor", lambda: "from the system")
+    monkeypatch.setattr(platform, "processor", lambda: "from the system")
     assert environment.describe(tmp_path)["cpu"] == {"model": model, "features": features}
 
 
@@ -71,7 +73,7 @@ def test_no_commit_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     def fail(*arguments: Any, **options: Any) -> None:
         raise error
 
-    monkeypatch.setattr(environment.subprocess, "run", fail)
+    monkeypatch.setattr(subprocess, "run", fail)
     assert environment.describe(tmp_path)["commit"] == "unknown"
 
 
@@ -81,7 +83,7 @@ def test_versions_of_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(name: str) -> str:
         if name == "numpy":
             return "2.0"
-        raise environment.PackageNotFoundError(name)
+        raise PackageNotFoundError(name)
 
     monkeypatch.setattr(environment, "version", absent)
     assert environment.engine_versions() == {"numpy": "2.0"}

@@ -51,7 +51,8 @@ def test_single_elements_agree_with_fifty_digits(name: str) -> None:
     result = product(left, right)
     with mpmath.workdps(50):
         for row, column in ((0, 0), (7, 39), (39, 20)):
-            terms = [mpmath.mpf(float(a)) * mpmath.mpf(float(b)) for a, b in zip(left[row], right[:, column], strict=True)]
+            pairs = zip(left[row], right[:, column], strict=True)
+            terms = [mpmath.mpf(float(a)) * mpmath.mpf(float(b)) for a, b in pairs]
             element = result[row, column]
             found = mpmath.mpf(float(element)) + mpmath.mpf(float(element - EXTENDED.type(float(element))))
             assert abs(found - sum(terms)) <= 64 * mpmath.mpf(2) ** -64 * sum(map(abs, terms))
@@ -86,4 +87,5 @@ def test_float64_products_stay_float64() -> None:
 def test_small_and_empty_products() -> None:
     empty = np.zeros((2, 0, 3), EXTENDED)
     assert product(empty, np.zeros((2, 3, 4), EXTENDED)).shape == (2, 0, 4)
-    assert product(np.zeros((2, 3, 0), EXTENDED), np.zeros((2, 0, 4), EXTENDED)).tolist() == np.zeros((2, 3, 4)).tolist()
+    nothing = product(np.zeros((2, 3, 0), EXTENDED), np.zeros((2, 0, 4), EXTENDED))
+    assert nothing.tolist() == np.zeros((2, 3, 4)).tolist()

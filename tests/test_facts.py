@@ -19,8 +19,9 @@ def test_the_facts_of_a_plain_case(tmp_path: Path) -> None:
     assert facts(tmp_path, "batch: 2") == {
         "suite": "s",
         "dtype": "float32",
-        **{"B": 2, "T": 5, "S": 7, "D": 16, "H": 4, "K": 4, "Dh": 4, "Dhv": 4, "kdim": 16, "vdim": 16},
-        "output_dim": 16,
+        **dict(zip("BTSDHK", (2, 5, 7, 16, 4, 4), strict=True)),
+        **dict.fromkeys(("Dh", "Dhv"), 4),
+        **dict.fromkeys(("kdim", "vdim", "output_dim"), 16),
         "lengths": "T<S",
         "empty": "none",
         "widths": "plain",
@@ -88,9 +89,8 @@ def test_facts_follow_the_case(tmp_path: Path, written: str, expected: dict[str,
         ("mask: {additive: {minus_inf: {pattern: rows, indices: [0]}}}", "some", "minus-inf"),
         ("mask: {additive: {minus_inf: {pattern: rows, indices: [0]}}}, dtype: bfloat16", "some", "minus-inf"),
         (
-            "mask: {key_padding: {lengths: [7, 4]}, additive: {axes: B1TS, minus_inf: {pattern: keys, "
-            "indices: [0, 1, 2, 3]}}}",
-            "some",
+            "mask: {key_padding: {last: 3}, additive: {minus_inf: {pattern: keys, indices: [0, 1, 2, 3]}}}",
+            "all",
             "both",
         ),
         (

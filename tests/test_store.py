@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -142,7 +143,7 @@ def test_what_json_does_not_know_is_refused(tmp_path: Path) -> None:
 
 
 def test_plain_values_of_other_mappings() -> None:
-    class Other(store.Mapping[str, int]):
+    class Other(Mapping[str, int]):
         def __getitem__(self, key: str) -> int:
             return 1
 

@@ -59,6 +59,17 @@ class OffInWeights(OffByOne):
         raise LookupError("no script today")
 
 
+class Single(Right):
+    """Its output has the accuracy of float32, whatever the dtype."""
+
+    name = "fake/single"
+
+    def attend(self, problem: Problem) -> Outputs:
+        outputs = super().attend(problem)
+        dtype = outputs.attn_output.dtype
+        return replace(outputs, attn_output=outputs.attn_output.astype("float32").astype(dtype))
+
+
 class Raising(Right):
     name = "fake/raising"
 
@@ -84,7 +95,7 @@ class Unmade(Right):
         raise ImportError(f"the shared library is broken, attempt {self.attempts}")
 
 
-class Warning_(Right):
+class Warned(Right):
     name = "fake/warning"
 
     def __init__(self) -> None:
@@ -131,10 +142,11 @@ ADAPTER = Adapter(
             Right,
             OffByOne,
             OffInWeights,
+            Single,
             Raising,
             Limited,
             Unmade,
-            Warning_,
+            Warned,
             Interrupted,
             Dying,
             Slow,

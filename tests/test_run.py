@@ -1,0 +1,203 @@
+"""One case and one subject, from start to verdict."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from conformance.policy import ENVELOPE, Policy
+from conformance.run import errored, examine, expected, judge, judged_again, policy_of, unsupported_reason
+from conformance.spec import Array, Case, Explicit, Literals, Mask, Outputs, Problem, Unsupported
+from conformance.verdict import Agrees, Diverges, Errored
+from tests.drawn_problems import case_like
+from tests.planted.attention import Attention
+
+
+class Counting(Attention):
+    """A correct subject that remembers what it was asked and can spoil one of its answers."""
+
+    name = "test/counting"
+
+    def __init__(self, spoilt_call: int | None = None, error: Exception | None = None) -> None:
+        self.problems: list[Problem] = []
+        self.spoilt_call, self.error = spoilt_call, error
+
+    def attend(self, problem: Problem) -> Outputs:
+        self.problems.append(problem)
+        if self.error is not None:
+            raise self.error
+        outputs = super().attend(problem)
+        if self.spoilt_call != len(self.problems):
+            return outputs
+        return replace(outputs, attn_output=outputs.attn_output + np.float32(1))
+
+
+class Limited(Counting):
+    def unsupported(self, case: Case) -> Unsupported | None:
+        return Unsupported("too small", "https://example.org/limit")
+
+
+class Talkative(Counting):
+    def attend(self, problem: Problem) -> Outputs:
+        warnings.warn("slow path", RuntimeWarning, stacklevel=1)
+        return super().attend(problem)
+
+
+class WithoutGradients(Counting):
+    gives_gradients = False
+
+    def attend(self, problem: Problem) -> Outputs:
+        return replace(super().attend(problem), gradients={}, attn_weights=None)
+
+    gives_weights = False
+
+
+class Forgetful(Counting):
+    def attend(self, problem: Problem) -> Outputs:
+        outputs = super().attend(problem)
+        kept: Mapping[str, Array] = {name: array for name, array in outputs.gradients.items() if name != "key_bias"}
+        return replace(outputs, gradients=kept)
+
+
+def test_a_correct_subject_agrees_and_each_stage_is_timed() -> None:
+    outcome = examine(case_like("run"), Counting())
+    assert isinstance(outcome.verdict, Agrees)
+    names = [measure.output for measure in outcome.verdict.measures]
+    assert names[:5] == ["attn_output", "attn_weights", "query.gradient", "key.gradient", "value.gradient"]
+    assert len(names) == 13 and outcome.tensors == {}
+    assert set(outcome.seconds) == {"reference", "subject", "compare"}
+
+
+def test_what_a_framework_warns_about_is_not_a_verdict() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert isinstance(judge(case_like("run"), Talkative()), Agrees)
+
+
+def test_a_limit_is_reported_and_the_subject_is_not_called() -> None:
+    subject = Limited()
+    verdict = judge(case_like("run"), subject)
+    assert isinstance(verdict, Unsupported) and not subject.problems
+    assert unsupported_reason(verdict) == "too small (https://example.org/limit)"
+    assert unsupported_reason(Unsupported("too small")) == "too small"
+
+
+def test_what_a_subject_raises_is_its_verdict_with_the_traceback() -> None:
+    verdict = judge(case_like("run"), Counting(error=RuntimeError("no kernel")))
+    assert isinstance(verdict, Errored)
+    assert (verdict.exception, verdict.message) == ("RuntimeError", "no kernel") and "attend" in verdict.traceback
+    assert errored(KeyError()).message == "KeyError"
+
+
+def test_a_divergence_keeps_its_tensors() -> None:
+    outcome = examine(case_like("run"), Counting(spoilt_call=1))
+    assert isinstance(outcome.verdict, Diverges)
+    assert list(outcome.tensors) == ["blocked", "attn_output/actual", "attn_output/expected", "attn_output/bound"]
+    difference = outcome.tensors["attn_output/actual"] - outcome.tensors["attn_output/expected"]
+    np.testing.assert_allclose(difference, 1, atol=1e-5)
+
+
+def test_a_missing_gradient_is_a_divergence_without_tensors() -> None:
+    outcome = examine(case_like("run"), Forgetful())
+    assert isinstance(outcome.verdict, Diverges)
+    assert [(finding.kind, finding.output) for finding in outcome.verdict.findings] == [
+        ("missing", "key_bias.gradient")
+    ]
+    assert list(outcome.tensors) == ["blocked"]
+
+
+def test_what_a_subject_does_not_give_is_not_judged() -> None:
+    verdict = judge(case_like("run"), WithoutGradients())
+    assert isinstance(verdict, Agrees) and [measure.output for measure in verdict.measures] == ["attn_output"]
+
+
+@pytest.mark.parametrize(("spoilt", "kind"), [(1, "value"), (2, "unstable")])
+def test_a_repeated_call_that_changes_its_answer_is_unstable(spoilt: int, kind: str) -> None:
+    subject = Counting(spoilt_call=spoilt)
+    verdict = judge(case_like("run", calls="repeated"), subject)
+    assert isinstance(verdict, Diverges) and {finding.kind for finding in verdict.findings} == {kind}
+    assert len(subject.problems) == 2 and subject.problems[0] is subject.problems[1]
+    assert isinstance(judge(case_like("run", calls="repeated"), Counting()), Agrees)
+
+
+def test_samples_one_at_a_time_are_judged_as_the_batch_without_parameter_gradients() -> None:
+    subject = Counting()
+    verdict = judge(case_like("run", calls="one-sample-at-a-time"), subject)
+    assert isinstance(verdict, Agrees) and [problem.case.batch for problem in subject.problems] == [1, 1]
+    gradients = [measure.output for measure in verdict.measures if measure.output.endswith("gradient")]
+    assert gradients == ["query.gradient", "key.gradient", "value.gradient"]
+    assert isinstance(judge(case_like("run", calls="one-sample-at-a-time"), WithoutGradients()), Agrees)
+    wrong = judge(case_like("run", calls="one-sample-at-a-time"), Counting(spoilt_call=2))
+    assert isinstance(wrong, Diverges)
+    worst = wrong.findings[0].worst
+    assert worst is not None and worst.index[0] == 1
+
+
+def test_no_samples_are_one_call() -> None:
+    subject = Counting()
+    assert isinstance(judge(case_like("run", batch=0, calls="one-sample-at-a-time"), subject), Agrees)
+    assert len(subject.problems) == 1
+
+
+ILL_FORMED = {"ill_formed": "query-width", "expect": "raises"}
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict", "text"),
+    [
+        (ValueError("widths differ"), Agrees, "raised ValueError: widths differ"),
+        (TypeError("not a mask"), Agrees, "raised TypeError: not a mask"),
+        (AttributeError("no attribute shape"), Errored, "no attribute shape"),
+        (NotImplementedError("later"), Errored, "later"),
+    ],
+)
+def test_a_refusal_agrees_and_an_accident_does_not(error: Exception, verdict: type, text: str) -> None:
+    found = judge(case_like("run", **ILL_FORMED), Counting(error=error))
+    assert isinstance(found, verdict)
+    assert text == (found.note if isinstance(found, Agrees) else found.message if isinstance(found, Errored) else "")
+
+
+def test_accepting_an_ill_formed_call_is_a_divergence() -> None:
+    class Accepting(Counting):
+        def attend(self, problem: Problem) -> Outputs:
+            return Outputs(problem.query)
+
+    verdict = judge(case_like("run", **ILL_FORMED), Accepting())
+    assert isinstance(verdict, Diverges)
+    assert verdict.findings[0].kind == "accepted" and "query-width" in verdict.findings[0].message
+
+
+def test_a_case_that_cannot_be_built_is_an_error_of_every_subject() -> None:
+    written = Literals(expected=(("attn_output", tuple([tuple([tuple([9.0] * 4)] * 3)] * 2)),))
+    verdict = judge(case_like("run", literals=written), Counting())
+    assert isinstance(verdict, Errored) and verdict.exception == "ValueError" and "9.0" in verdict.message
+
+
+def test_a_declared_policy_is_the_one_that_judges() -> None:
+    class Declared(Counting):
+        policy = Policy(flash=False)
+
+    assert policy_of(Declared()) == Policy(flash=False) and policy_of(Counting()) == ENVELOPE
+    case = case_like("run")
+    narrow, wide = (expected(case, policy)[1].bounds["attn_output"] for policy in (Policy(flash=False), ENVELOPE))
+    assert (narrow <= wide).all() and (narrow < wide).any()
+    assert expected(case, ENVELOPE)[0] is expected(case, Policy(flash=False))[0]
+
+
+def test_a_divergence_can_be_judged_again_under_a_wider_policy() -> None:
+    class Rough(Counting):
+        def attend(self, problem: Problem) -> Outputs:
+            outputs = super().attend(problem)
+            rough = {name: array.astype(np.float32).astype(array.dtype) for name, array in outputs.gradients.items()}
+            return replace(outputs, gradients=rough)
+
+    wide = Policy("float32", "float32", "float32", "float32", "float32", "float32")
+    case = case_like("run", dtype="float64", mask=Mask(explicit=Explicit("random", "TS")))
+    outcome = examine(case, Rough())
+    assert isinstance(outcome.verdict, Diverges)
+    assert isinstance(judged_again(case, outcome, wide), Agrees)
+    assert isinstance(judged_again(case, outcome, ENVELOPE), Diverges)
