@@ -204,7 +204,7 @@ class Textbook(_JaxSubject):
         return Unsupported("the textbook recipe appends no key and value rows") if limit and limit.link else limit
 
     def mask_of(self, problem: Problem) -> JaxMask:
-        """One full mask and one full bias whatever the route and the parts, so that one compilation serves them all; the
+        """One full mask and one full bias whatever the route and the parts, so that one compilation serves all; the
         scale goes along as an argument. Ill-formed masks are handed over as they are."""
         case, mask = problem.case, problem.mask
         if case.ill_formed is not None:

@@ -97,8 +97,8 @@ def _operator(case: Case, call: JaxCall) -> list[str]:
 def _recipe(case: Case, call: JaxCall) -> list[str]:
     """softmax(where(mask, Q Kᵀ · scale, −1e9)) V, in float32 for 16-bit storage.
 
-    A mask that blocks nothing and a bias of zeros, which the subject passes, are passed here too: without them XLA fuses
-    otherwise, and results differ by a unit in the last place.
+    A mask that blocks nothing and a bias of zeros, which the subject passes, are passed here too: without them XLA
+    fuses otherwise, and results differ by a unit in the last place.
     """
     shared_by = case.num_heads // case.num_kv_heads
     grouped = [f"{name} = jnp.repeat({name}, {shared_by}, axis=2)" for name in ("key", "value") if shared_by > 1]

@@ -18,7 +18,7 @@ import numpy as np
 from conformance.policy import Format
 from conformance.spec import Array
 
-OVERFLOW = 1e150  # stands for "may overflow"; finite, so that 0 · OVERFLOW stays 0 at blocked positions
+OVERFLOW = 1e150  # stands for "may overflow"; finite, so that it can be multiplied and compared without NaN
 NOT_JUDGED = 1e100  # bounds at or above this are infinite
 
 
@@ -155,6 +155,8 @@ class Rules:
         own = roundings * (self.roundoff(arithmetic) * both + arithmetic.underflow)
         error = inherited + np.where(own_terms > 0, own, 0)
         overflows = both * max(1.0, holding) > arithmetic.largest
+        for operand, axis in ((left, -1), (right, -2)):  # infinity times 0 is NaN
+            overflows = overflows | (operand.error >= NOT_JUDGED).any(axis=axis, keepdims=True)
         return Pair(value, capped(np.where(overflows, OVERFLOW, error)))
 
     def summed(self, pair: Pair, axis: int, value: Array, arithmetic: Format) -> Pair:

@@ -40,7 +40,8 @@ class Project:
         self.site = pytester.path / "site"
         (self.root / "cases").mkdir()
         pytester.makeini(
-            "[pytest]\naddopts = --strict-markers -p no:cacheprovider -p no:randomly -p no:hypothesispytest\nfilterwarnings = error\n"
+            "[pytest]\nfilterwarnings = error\n"
+            "addopts = --strict-markers -p no:cacheprovider -p no:randomly -p no:hypothesispytest\n"
         )
         self.announce("fakelib", FAKE, fake="fake_adapter:ADAPTER", absent="fake_adapter:ABSENT")
         inherited = [path for path in (os.environ.get("PYTHONPATH"),) if path]

@@ -134,6 +134,14 @@ def test_an_accumulator_may_overflow_where_its_terms_cancel() -> None:
     assert rules.summed(Pair(terms.value[0], np.zeros(2)), 0, np.zeros(()), SINGLE).error >= NOT_JUDGED
 
 
+def test_what_may_be_infinite_is_not_exactly_zero_times_zero() -> None:
+    left, zero = Pair(np.array([[1.0], [1.0]]), np.array([[OVERFLOW], [0.0]])), exact(np.zeros((1, 1)))
+    assert (rules.product(left, zero, np.zeros((2, 1)), SINGLE).error >= NOT_JUDGED).tolist() == [[True], [False]]
+    right = left.transposed()
+    assert (rules.product(zero, right, np.zeros((1, 2)), SINGLE).error >= NOT_JUDGED).tolist() == [[True, False]]
+    assert (rules.scaled(left, 0.0, 0.0).error >= NOT_JUDGED).tolist() == [[True], [False]]
+
+
 def test_operands_of_a_narrower_arithmetic_are_cast() -> None:
     double = Rules(FORMATS["float64"], 0.0)
     one = exact(np.full((1, 1), 1 / 3))
