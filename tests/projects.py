@@ -18,7 +18,7 @@ import conformance.reproducer
 import conformance.session  # noqa: F401  pytester forgets what its runs import: loaded here, they are loaded once
 from conformance import adapter, casefolder, ledgerfile, pair, suite
 from conformance.ledger import Entry
-from conformance.store import Run, latest_run, read_run
+from conformance.store import Row, Run, latest_run, read_run
 
 FAKE = Path(__file__).parent / "announced" / "fake_adapter.py"
 WHY = "Each case here is for a subject of the tests."
@@ -76,7 +76,7 @@ class Project:
         forget()
         return path
 
-    def run_pytest(self, *arguments: str) -> pytest.RunResult:
+    def pytest_here(self, *arguments: str) -> pytest.RunResult:
         """Run pytest in this process, as if nothing had been read before."""
         forget()
         with self._monkeypatch.context() as context:
@@ -95,6 +95,16 @@ class Project:
 
     def statuses(self) -> dict[str, str]:
         return {row.node.partition("::")[2]: row.status for row in self.run().rows}
+
+
+def output_of(result: pytest.RunResult) -> str:
+    return "\n".join([*result.outlines, *result.errlines])
+
+
+def row_of(project: Project, subject: str) -> Row:
+    """The only row of a subject in the last run."""
+    (row,) = [row for row in project.run().rows if row.subject == subject]
+    return row
 
 
 def forget() -> None:

@@ -164,7 +164,7 @@ def test_a_run_is_reported_and_explained(project: Project, command: Any) -> None
     assert (status, out) == (2, "") and err.startswith("no run in reports/: run pytest first")
     assert command("explain", "small/one[fake/off]")[0] == 2
     project.cases("small", "fake/off", "fake/raising", body=SMALL)
-    project.run_pytest()
+    project.pytest_here()
     folder = latest_run(project.root / "reports")
     assert folder is not None
     page = folder / "report.html"
@@ -225,7 +225,7 @@ assert not loaded, loaded
 def test_commands_that_run_nothing_import_no_framework(project: Project) -> None:
     """The run that is reported holds a divergence, whose script needs its framework only when it is recorded."""
     project.cases("small", "fake/off", body=SMALL)
-    project.run_pytest()
+    project.pytest_here()
     shipped = [str(ROOT / "cases" / name) for name in ("causal.yaml", "known_divergences.yaml")]
     commands = [["--help"], ["subjects"], ["schema"], ["report"], ["check", *shipped]]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ["PYTHONPATH"]])}

@@ -59,6 +59,17 @@ class OffInWeights(OffByOne):
         raise LookupError("no script today")
 
 
+class Worthless(Right):
+    """Everything that it gives is wrong."""
+
+    name = "fake/worthless"
+
+    def attend(self, problem: Problem) -> Outputs:
+        outputs = super().attend(problem)
+        gradients = {name: array + 1 for name, array in outputs.gradients.items()}
+        return replace(outputs, attn_output=outputs.attn_output + 1, gradients=gradients)
+
+
 class Single(Right):
     """Its output has the accuracy of float32, whatever the dtype."""
 
@@ -142,6 +153,7 @@ ADAPTER = Adapter(
             Right,
             OffByOne,
             OffInWeights,
+            Worthless,
             Single,
             Raising,
             Limited,
