@@ -30,7 +30,7 @@ def jax_mask(problem: Problem) -> JaxMask:
     match problem.case.mask_route:
         case "dense" if problem.case.ill_formed is None:
             blocked = mask.blocked()
-            arrays = mask_and_bias(mask, ())
+            arrays = mask_and_bias(problem, ())
             return JaxMask(arrays if blocked is None else arrays | {"mask": _full(mask, may_attend(blocked))})
         case "additive" if problem.case.ill_formed is None:
             bias = mask.float_mask(problem.query.dtype)
@@ -52,25 +52,26 @@ def _native(problem: Problem) -> JaxMask:
     }
     left = tuple(part for part in BOOLEAN_PARTS if not own_parameter.get(part, False))
     return JaxMask(
-        {name: array for name, array in lengths.items() if array is not None} | mask_and_bias(mask, left),
+        {name: array for name, array in lengths.items() if array is not None} | mask_and_bias(problem, left),
         is_causal=own_parameter["causal"],
         local_window_size=None if window is None else (window.before, window.after),
     )
 
 
-def mask_and_bias(mask: MaskArrays, parts: tuple[str, ...] = BOOLEAN_PARTS) -> dict[str, Array]:
-    """``mask`` for the Boolean parts named, ``bias`` for the additive part. A part that stands alone as it was written
-    keeps its axes; anything merged is full, so that one compilation serves every merged mask."""
+def mask_and_bias(problem: Problem, parts: tuple[str, ...] = BOOLEAN_PARTS) -> dict[str, Array]:
+    """``mask`` for the Boolean parts named, ``bias`` for the additive part. The only part of a mask keeps the axes in
+    which it was written; beside others it is full, so that one compilation serves every combination."""
+    mask, own = problem.mask, len(problem.case.mask.parts) == 1
     present = [part for part in parts if getattr(mask, part) is not None]
     arrays: dict[str, Array] = {}
-    if present == ["explicit"] and mask.explicit is not None:
+    if own and present == ["explicit"] and mask.explicit is not None:
         arrays["mask"] = may_attend(own_axes(mask.explicit))
     elif present:
         blocked = mask.blocked(*present)
         assert blocked is not None, present
         arrays["mask"] = _full(mask, may_attend(blocked))
     if mask.additive is not None:
-        arrays["bias"] = own_axes(mask.additive)
+        arrays["bias"] = own_axes(mask.additive) if own else _full(mask, own_axes(mask.additive))
     return arrays
 
 

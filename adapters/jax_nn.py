@@ -206,9 +206,9 @@ class Textbook(_JaxSubject):
     def mask_of(self, problem: Problem) -> JaxMask:
         """One full mask and one full bias whatever the route and the parts, so that one compilation serves all; the
         scale goes along as an argument. Ill-formed masks are handed over as they are."""
-        case, mask = problem.case, problem.mask
+        case = problem.case
         if case.ill_formed is not None:
-            return JaxMask(mask_and_bias(mask) | {"scale": np.array(case.effective_scale)})
+            return JaxMask(mask_and_bias(problem) | {"scale": np.array(case.effective_scale)})
         return JaxMask(full_mask_and_bias(problem) | {"scale": np.array(case.effective_scale)})
 
     def static_scale(self, case: Case) -> float | None:

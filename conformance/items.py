@@ -57,7 +57,7 @@ class _TextItem(pytest.Item):
     """An item whose failure is text."""
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        if isinstance(excinfo.value, Failure):
+        if isinstance(excinfo.value, Failure | pytest.xfail.Exception):  # pytest would format a traceback for each
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
 

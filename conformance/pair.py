@@ -161,7 +161,7 @@ def _row(pair: Pair, status: Status, summary: str, outcome: Outcome, entries: Se
         summary=summary,
         facts=pair.facts,
         findings=tuple(_finding(finding) for finding in verdict.findings) if isinstance(verdict, Diverges) else (),
-        measures=tuple(map(asdict, verdict.measures)) if isinstance(verdict, Agrees | Diverges) else (),
+        measures=tuple(dict(vars(measure)) for measure in verdict.measures) if isinstance(verdict, Agrees | Diverges) else (),
         ledger=entries[0].as_data() if entries and status in ("known", "stale") else None,
         traceback=verdict.traceback if isinstance(verdict, Errored) else None,
         seconds=outcome.seconds,

@@ -10,7 +10,8 @@ from conformance.adapter import adapter_of
 
 
 class FrameworkScheduling(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has no types
-    """Scopes are a whole framework where it compiles for each shape, else one case file of one framework.
+    """Scopes are a whole framework where it compiles for each shape, its slow subjects apart; elsewhere one case file of
+    one framework.
 
     Scopes with many pairs are handed out first, so workers end together. A pair during which a worker died is not
     tried again: the next worker would die too.
@@ -35,4 +36,6 @@ class FrameworkScheduling(LoadScopeScheduling):  # type: ignore[misc]  # pytest-
             adapter = adapter_of(subject)
         except KeyError:
             return file
-        return adapter.framework if adapter.slow else f"{adapter.framework} {file}"
+        if not adapter.slow:
+            return f"{adapter.framework} {file}"
+        return subject if subject in adapter.slow else adapter.framework
