@@ -239,5 +239,5 @@ ADAPTER = Adapter(
     modules=("jax",),
     install="pip install 'attention-conformance[jax]'",
     subjects={subject.name: subject for subject in SUBJECTS},
-    slow=frozenset({DotProductAttention.name, Textbook.name}),
+    slow={DotProductAttention.name: "sample", Textbook.name: "shared-shape"},
 )

@@ -237,5 +237,5 @@ ADAPTER = Adapter(
     modules=("tensorflow", "keras"),
     install="pip install 'attention-conformance[keras]'",
     subjects={subject.name: subject for subject in SUBJECTS},
-    slow=frozenset({KerasMhaGraph.name, KerasMhaXla.name}),
+    slow={KerasMhaGraph.name: "shared-shape", KerasMhaXla.name: "sample"},
 )

@@ -75,15 +75,16 @@ class Adapter:
     """The subjects of one framework.
 
     ``modules`` are the import names that must be found for the subjects to run, ``install`` is the command that
-    adds them, ``subjects`` maps each subject's name to a constructor without arguments. A subject listed in ``slow``
-    answers, by default, only cases tagged ``shared-shape`` because each new shape costs it a compilation.
+    adds them, ``subjects`` maps each subject's name to a constructor without arguments. ``slow`` maps
+    a subject to the tag of the cases that it answers by default, because each new shape or form of mask costs it a
+    compilation: ``shared-shape`` for two small shapes, ``sample`` for a part of those.
     """
 
     framework: str
     modules: tuple[str, ...]
     install: str
     subjects: Mapping[str, Callable[[], Subject]]
-    slow: frozenset[str] = frozenset()
+    slow: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def missing(self) -> tuple[str, ...]:

@@ -161,12 +161,17 @@ def _row(pair: Pair, status: Status, summary: str, outcome: Outcome, entries: Se
         summary=summary,
         facts=pair.facts,
         findings=tuple(_finding(finding) for finding in verdict.findings) if isinstance(verdict, Diverges) else (),
-        measures=tuple(dict(vars(measure)) for measure in verdict.measures) if isinstance(verdict, Agrees | Diverges) else (),
+        measures=_measures(verdict),
         ledger=entries[0].as_data() if entries and status in ("known", "stale") else None,
         traceback=verdict.traceback if isinstance(verdict, Errored) else None,
         seconds=outcome.seconds,
         entries=tuple(entry.id for entry in entries),
     )
+
+
+def _measures(verdict: Verdict) -> tuple[dict[str, Any], ...]:
+    """Measures as plain values; a copy of each by ``asdict`` would cost more than judging it."""
+    return tuple(dict(vars(one)) for one in verdict.measures) if isinstance(verdict, Agrees | Diverges) else ()
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from conformance.adapter import adapter_of
 
 
 class FrameworkScheduling(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has no types
-    """Scopes are a whole framework where it compiles for each shape, its slow subjects apart; elsewhere one case file of
-    one framework.
+    """Scopes are a whole framework where it compiles for each shape, its slow subjects apart; elsewhere one case file
+    of one framework.
 
     Scopes with many pairs are handed out first, so workers end together. A pair during which a worker died is not
     tried again: the next worker would die too.

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from conformance import environment
-from conformance.adapter import adapters
+from conformance.adapter import adapter_of, adapters
 from conformance.pair import Conclusion, Pair, crash_row
 from conformance.store import Header, Recorder, Row, Run, combine, finished_runs
 from conformance.suite import SAMPLED, find_pair, idle_entries
@@ -111,7 +111,12 @@ class RunSession:
     def _recorder(self) -> Recorder:
         if self.recorder is None:
             sampled = [
-                {"subject": subject, "left_out": count, "reason": SAMPLED} for subject, count in self.left_out.items()
+                {
+                    "subject": subject,
+                    "left_out": count,
+                    "reason": SAMPLED.format(tag=adapter_of(subject).slow[subject]),
+                }
+                for subject, count in self.left_out.items()
             ]
             self.recorder = Recorder(self.folder, self.process, sampled)
         return self.recorder

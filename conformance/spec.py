@@ -370,5 +370,3 @@ class Unsupported:
 
     reason: str
     link: str | None = None
-
-

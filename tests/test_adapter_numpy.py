@@ -265,7 +265,7 @@ def test_no_gradients_unless_asked_and_inputs_untouched(subject: Subject) -> Non
 
 
 def test_adapter_announces_both_subjects_under_their_names() -> None:
-    assert ADAPTER.missing == () and ADAPTER.slow == frozenset()
+    assert ADAPTER.missing == () and ADAPTER.slow == {}
     for name, constructor in ADAPTER.subjects.items():
         subject = constructor()
         assert isinstance(subject, Subject) and subject.name == name and subject.unsupported(PLAIN) is None

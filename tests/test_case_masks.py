@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from conformance.casefile import read_case_file
+from conformance.casefolder import case_files
 from conformance.spec import Case
 
-CASES = sorted(path for path in (Path(__file__).parent.parent / "cases").glob("*.yaml") if path.stem != "known_divergences")
+CASES = case_files(Path(__file__).parent.parent / "cases")
 WORDS = {
     "query_padding": ("query-padding",),
     "window": ("window",),

@@ -57,9 +57,11 @@ def test_names_spell_every_field(tmp_path: Path) -> None:
           expect: [observe]
         """
     assert names_of(tmp_path, text) == [
-        "B3-T5-S5-D12-H4-K2-Dh8-Dhv3-Dk12-Dv12-Do5-mixed_float16-key-padding.5.3.0+causal.top-left-dense-"
-        "large.x100000.poison-1000-negative-stride-self-repeated-no-bias-bias-kv-no-zero-attention-scale0.5-"
-        "well-formed-output+weights-observe"
+        (
+            "B3-T5-S5-D12-H4-K2-Dh8-Dhv3-Dk12-Dv12-Do5-mixed_float16-key-padding.5.3.0+causal.top-left-dense-"
+            "large.x100000.poison-1000-negative-stride-self-repeated-no-bias-bias-kv-no-zero-attention-scale0.5-"
+            "well-formed-output+weights-observe"
+        )
     ]
 
 
@@ -185,7 +187,7 @@ def pairs_of(rows: Sequence[Sequence[object]]) -> set[tuple[int, object, int, ob
     ("counts", "enough"), [([3, 3, 3, 3], 12), ([4] * 9, 30), ([2] * 10, 12), ([5, 4, 3, 2, 2, 4], 26), ([1, 7, 1], 7)]
 )
 def test_pairwise_holds_every_pair_in_few_rows(counts: list[int], enough: int) -> None:
-    rows = pairwise(counts, lambda row: True)
+    rows = pairwise(counts, lambda _: True)
     everything = {
         (a, i, b, j) for a, b in combinations(range(len(counts)), 2) for i in range(counts[a]) for j in range(counts[b])
     }

@@ -164,7 +164,7 @@ ADAPTER = Adapter(
             Slow,
         )
     },
-    slow=frozenset({Slow.name}),
+    slow={Slow.name: "shared-shape"},
 )
 ABSENT = Adapter(
     framework="absent",
