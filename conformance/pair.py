@@ -170,8 +170,14 @@ def _row(pair: Pair, status: Status, summary: str, outcome: Outcome, entries: Se
 
 
 def _measures(verdict: Verdict) -> tuple[dict[str, Any], ...]:
-    """Measures as plain values; a copy of each by ``asdict`` would cost more than judging it."""
-    return tuple(dict(vars(one)) for one in verdict.measures) if isinstance(verdict, Agrees | Diverges) else ()
+    """Measures as plain values, four digits of each number: they are most of what a run stores."""
+    if not isinstance(verdict, Agrees | Diverges):
+        return ()
+    return tuple({name: _short(value) for name, value in vars(one).items()} for one in verdict.measures)
+
+
+def _short(value: Any) -> Any:
+    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import pytest
 
 from conformance import environment
 from conformance.adapter import adapter_of, adapters
+from conformance.changes import since_last_run
 from conformance.pair import Conclusion, Pair, crash_row
 from conformance.store import Header, Recorder, Row, Run, combine, finished_runs
 from conformance.suite import SAMPLED, find_pair, idle_entries
@@ -127,6 +128,7 @@ def publish(run: Run, path: Path) -> list[str]:
     from conformance.report.render import write_report
     from conformance.report.terminal import summary_lines
 
+    run = replace(run, header=replace(run.header, since=since_last_run(run)))
     write_report(run, path, run.script)
     return summary_lines(run, path)
 

@@ -74,6 +74,7 @@ class Header:
     missing: tuple[Mapping[str, Any], ...] = ()  # framework, modules, install
     sampled: tuple[Mapping[str, Any], ...] = ()  # subject, left_out, reason
     wall_seconds: float = 0.0
+    since: str = ""  # what changed since the run before; empty without one
     schema: int = SCHEMA
 
 

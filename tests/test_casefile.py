@@ -12,11 +12,12 @@ import pytest
 from ruamel.yaml import YAML
 
 from conformance.casefile import SCHEMA_FILE, duplicate_suites, json_schema
+from conformance.casefolder import case_files
 from conformance.spec import Additive, Case, Data, Explicit, Mask, Padding, Source, Window
 from conformance.tensors import problem_of
 from tests.casefiles import case_of, cases_of
 
-SHIPPED = sorted((Path(__file__).parent.parent / "cases").glob("*.yaml"))
+SHIPPED = case_files(Path(__file__).parent.parent / "cases")
 
 
 def sizes_of(case: Case) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from conformance.casefile import read_case_file
+from conformance.casefolder import case_files
 from conformance.run import judge
 from conformance.spec import Array, Case, Outputs, Problem, Source
 from conformance.tensors import problem_of
@@ -21,7 +22,7 @@ from tests.planted import CONTROL, FAULTS
 from tests.planted.attention import Attention
 from tests.planted.projection_faults import ReshapeWithTargetLength
 
-CASE_FILES = sorted((Path(__file__).parent.parent / "cases").glob("*.yaml"))
+CASE_FILES = case_files(Path(__file__).parent.parent / "cases")
 LARGEST_COST = 3_000_000  # multiply-adds of one case; larger ones would outgrow a test that runs on every change
 ENOUGH = 3  # catching cases after which a fault counts as caught
 MOST = 600  # cases judged for one fault
