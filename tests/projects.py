@@ -40,7 +40,9 @@ class Project:
         self.site = pytester.path / "site"
         (self.root / "cases").mkdir()
         pytester.makeini(
-            "[pytest]\nfilterwarnings = error\n"
+            "[pytest]\nfilterwarnings =\n    error\n"
+            # pytest within pytest: the outer one has imported what the inner one would rewrite
+            "    ignore:Module already imported so cannot be rewritten:pytest.PytestAssertRewriteWarning\n"
             "addopts = --strict-markers -p no:cacheprovider -p no:randomly -p no:hypothesispytest\n"
         )
         self.announce("fakelib", FAKE, fake="fake_adapter:ADAPTER", absent="fake_adapter:ABSENT")
