@@ -120,7 +120,7 @@ def test_of_many_findings_the_first_are_shown(project: Project) -> None:
 
 def test_warnings_of_a_subject_are_not_verdicts(project: Project) -> None:
     project.cases("small", "fake/warning")
-    project.pytest_here("-W", "error").assert_outcomes(passed=1)
+    project.pytest_here().assert_outcomes(passed=1)  # the project makes warnings errors
 
 
 def test_a_file_with_five_faults_shows_all_and_stops_no_other(project: Project) -> None:

@@ -184,16 +184,6 @@ class ProductsInTf32(Attention):
         return np.asarray(super().product(setting, _tf32(left), _tf32(right)))
 
 
-class ScoresOverflowInHalf(Attention):
-    """Scores of float16 inputs are stored in float16 before they are scaled, where they overflow."""
-
-    name = "planted/scores-overflow-in-half"
-
-    def scores(self, setting: Setting, query: Array, key: Array) -> Array:
-        scale = setting.arithmetic.type(self.scale(setting))
-        return np.asarray(setting.keep(self.product(setting, query, key.swapaxes(-1, -2))) * scale)
-
-
 def _tf32(array: Array) -> Array:
     """Round to ten explicit bits of mantissa, ties to even."""
     mantissa, exponent = np.frexp(array)
