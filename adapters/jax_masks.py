@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from conformance.spec import MASK_PARTS, Array, MaskArrays, Problem
+from conformance.problem import MaskArrays, Problem
+from conformance.spec import MASK_PARTS, Array
 
 BOOLEAN_PARTS = MASK_PARTS[:-1]
 

@@ -19,7 +19,8 @@ import numpy as np
 from adapters.jax_masks import JaxMask, full_mask_and_bias, jax_mask, mask_and_bias
 from adapters.scripting import masks_by_call
 from conformance.adapter import Adapter, Script
-from conformance.spec import Array, Case, Outputs, Problem, Unsupported
+from conformance.problem import Outputs, Problem
+from conformance.spec import Array, Case, Unsupported
 
 DOCUMENTATION = "https://docs.jax.dev/en/latest/_autosummary/jax.nn.dot_product_attention.html"
 LARGE_NEGATIVE = -1e9

@@ -19,7 +19,8 @@ from adapters.scripting import (
     polarity,
 )
 from conformance.adapter import Script
-from conformance.spec import Case, Problem
+from conformance.problem import Problem
+from conformance.spec import Case
 
 HEAD = (
     "import jax",

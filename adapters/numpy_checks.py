@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from conformance.spec import NUMPY_DTYPES, Array, Case, MaskArrays, Parameters, Problem
+from conformance.problem import MaskArrays, Parameters, Problem
+from conformance.spec import NUMPY_DTYPES, Array, Case
 
 
 def validate(problem: Problem) -> None:

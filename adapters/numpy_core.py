@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from conformance.spec import NUMPY_DTYPES, Array, Case, Problem
+from conformance.problem import Problem
+from conformance.spec import NUMPY_DTYPES, Array, Case
 
 
 @dataclass(frozen=True)

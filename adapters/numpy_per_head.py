@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from adapters.numpy_core import Attended, Masking, Precision, attend, attend_backward, masking_of
-from conformance.spec import Array, Case, Outputs, Problem
+from conformance.problem import Outputs, Problem
+from conformance.spec import Array, Case
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from adapters.numpy_checks import validate
 from adapters.numpy_core import Attended, Masking, Precision, attend, attend_backward, masking_of
 from adapters.numpy_per_head import attend_per_head
 from conformance.adapter import Adapter
-from conformance.spec import Array, Case, Outputs, Problem, Unsupported
+from conformance.problem import Outputs, Problem
+from conformance.spec import Array, Case, Unsupported
 
 
 class _NumpySubject:

@@ -19,7 +19,8 @@ from adapters.pytorch_mha import (
     TorchSubject,
 )
 from conformance.adapter import Adapter, Script
-from conformance.spec import Case, Outputs, Problem, Unsupported
+from conformance.problem import Outputs, Problem
+from conformance.spec import Case, Unsupported
 
 if TYPE_CHECKING:
     import torch

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from conformance.spec import Array, Case, Outputs, Problem
+from conformance.problem import Outputs, Problem
+from conformance.spec import Array, Case
 
 
 def tensor_of(array: Array) -> torch.Tensor:

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from conformance.spec import NUMPY_DTYPES, Array, Case, MaskArrays, Problem
+from conformance.problem import MaskArrays, Problem
+from conformance.spec import NUMPY_DTYPES, Array, Case
 
 NOT_KEY_PADDING = ("query_padding", "causal", "window", "explicit")
 MASK_FAULTS = frozenset(

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from conformance.adapter import Script
-from conformance.spec import Case, Outputs, Problem, Unsupported
+from conformance.problem import Outputs, Problem
+from conformance.spec import Case, Unsupported
 
 if TYPE_CHECKING:
     import torch

@@ -13,7 +13,7 @@ from adapters.pytorch_masks import mha_masks, module_masks, sdpa_masks
 from adapters.pytorch_script_plan import ROLES, Plan, dtype_option, names_of
 from adapters.scripting import block, bracketed, masks_by_call, options
 from conformance.adapter import Script
-from conformance.spec import Problem
+from conformance.problem import Problem
 
 HEADS = [
     "",

@@ -8,7 +8,8 @@ from typing import Any
 
 from adapters.scripting import SAMPLE, arrays_of, block, bracketed, by_sample, called, judged_parameters, polarity
 from conformance.adapter import Script
-from conformance.spec import Array, Case, Problem
+from conformance.problem import Problem
+from conformance.spec import Array, Case
 
 ROLES = ("query", "key", "value")
 LAYOUTS = {

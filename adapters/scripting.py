@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from conformance.spec import Array, Case, Problem
+from conformance.problem import Problem
+from conformance.spec import Array, Case
 
 LINE = 110
 SAMPLE = "[sample : sample + 1]"

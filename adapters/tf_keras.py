@@ -17,7 +17,8 @@ import numpy as np
 from adapters.tf_keras_masks import MaskArguments, mask_arguments, unsupported_mask
 from adapters.tf_keras_program import LayerOptions, Program, ProgramKey, frameworks, neutral_variables
 from conformance.adapter import Adapter, Script
-from conformance.spec import Case, Outputs, Problem, Unsupported
+from conformance.problem import Outputs, Problem
+from conformance.spec import Case, Unsupported
 
 Mode = Literal["eager", "graph", "xla"]
 MHA_DOCS = "https://keras.io/api/layers/attention_layers/multi_head_attention/"

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from conformance.spec import Array, Case, MaskArrays, Problem
+from conformance.problem import MaskArrays, Problem
+from conformance.spec import Array, Case
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from conformance.spec import Array, Case, Parameters, Problem
+from conformance.problem import Parameters, Problem
+from conformance.spec import Array, Case
 
 BACKEND = "tensorflow"
 ENVIRONMENT = {"KERAS_BACKEND": BACKEND, "TF_CPP_MIN_LOG_LEVEL": "3"}

@@ -21,7 +21,8 @@ from adapters.scripting import (
 )
 from adapters.tf_keras_masks import MaskArguments, mask_arguments
 from conformance.adapter import Script
-from conformance.spec import Case, Problem
+from conformance.problem import Problem
+from conformance.spec import Case
 
 DECORATORS = {"eager": "", "graph": "@tf.function", "xla": "@tf.function(jit_compile=True)"}
 HEAD = ("import os", "", 'os.environ["KERAS_BACKEND"] = "tensorflow"', "import keras", "import tensorflow as tf", "")

@@ -14,7 +14,8 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol, runtime_checkable
 
 from conformance.errors import AdapterError
-from conformance.spec import Array, Case, Outputs, Problem, Unsupported
+from conformance.problem import Outputs, Problem
+from conformance.spec import Array, Case, Unsupported
 
 ENTRY_POINT_GROUP = "attention_conformance.adapters"
 

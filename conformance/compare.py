@@ -12,7 +12,8 @@ import numpy as np
 from conformance.expectation import Expectation
 from conformance.measure import measure_of
 from conformance.policy import FORMATS, Policy
-from conformance.spec import NUMPY_DTYPES, Array, Outputs
+from conformance.problem import Outputs
+from conformance.spec import NUMPY_DTYPES, Array
 from conformance.verdict import Agrees, Diverges, Finding, Kind, Measure, Worst
 
 

@@ -11,8 +11,9 @@ from conformance.bounds import bounds_of
 from conformance.exactness import exact_outputs
 from conformance.extended import product
 from conformance.policy import Policy
+from conformance.problem import Problem
 from conformance.reference import Reference, join_heads, reference_of, softmax
-from conformance.spec import Array, Case, Problem
+from conformance.spec import Array, Case
 
 
 @dataclass(frozen=True)

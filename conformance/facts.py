@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from conformance.masks import mask_arrays
-from conformance.spec import MASK_PARTS, NUMPY_DTYPES, Array, Case, MaskArrays, Source
+from conformance.problem import MaskArrays
+from conformance.spec import MASK_PARTS, NUMPY_DTYPES, Array, Case, Source
 
 
 def facts_of(case: Case) -> dict[str, Any]:

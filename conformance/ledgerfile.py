@@ -14,11 +14,11 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import BaseModel, ConfigDict, Field
 
 from conformance.adapter import announced
+from conformance.casefile.located import Document, in_order, load_located
 from conformance.casefolder import LEDGER
 from conformance.errors import Fault, LedgerError
 from conformance.facts import fact_names
 from conformance.ledger import Entry
-from conformance.located import Document, in_order, load_located
 from conformance.policy import Precision
 from conformance.verdict import Kind
 

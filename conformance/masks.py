@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from conformance.problem import MaskArrays
 from conformance.seeds import generator
-from conformance.spec import Additive, Array, Case, Explicit, MaskArrays, Padding
+from conformance.spec import Additive, Array, Case, Explicit, Padding
 
 
 def mask_arrays(case: Case, dtype: np.dtype[Any]) -> MaskArrays:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from conformance.extended import DOUBLE, EXTENDED, product
-from conformance.spec import Array, Parameters, Problem
+from conformance.problem import Parameters, Problem
+from conformance.spec import Array
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ from conformance.adapter import Scripted, Subject, load
 from conformance.compare import row_sums
 from conformance.expectation import Expectation, sample_of
 from conformance.pair import Pair
+from conformance.problem import Problem
 from conformance.run import ACCIDENTS, expected, policy_of
-from conformance.spec import Array, Case, Problem
+from conformance.spec import Array, Case
 from conformance.store import Row
 from conformance.suite import find_pair
 from conformance.tensors import parameter_names, problem_of

@@ -16,7 +16,8 @@ from conformance.adapter import Subject
 from conformance.compare import compare, judged_outputs
 from conformance.expectation import Answer, Expectation, sample_of
 from conformance.policy import ENVELOPE, Policy
-from conformance.spec import Array, Case, Outputs, Problem, Unsupported
+from conformance.problem import Outputs, Problem
+from conformance.spec import Array, Case, Unsupported
 from conformance.tensors import parameter_names, problem_of
 from conformance.verdict import Agrees, Diverges, Errored, Finding, Verdict
 

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from conformance import masks
+from conformance.problem import MaskArrays, Parameters, Problem
 from conformance.regimes import shape_numbers
 from conformance.seeds import generator
-from conformance.spec import NUMPY_DTYPES, Array, Case, Data, MaskArrays, Parameters, Problem
+from conformance.spec import NUMPY_DTYPES, Array, Case, Data
 
 INPUTS = ("query", "key", "value")
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from conformance.spec import Additive, Array, Case, Data, Explicit, Mask, Padding, Problem, Source
+from conformance.problem import Problem
+from conformance.spec import Additive, Array, Case, Data, Explicit, Mask, Padding, Source
 from conformance.tensors import problem_of
 
 REGIMES = ("normal", "coherent", "tiny", "large", "dominant-key", "equal", "subnormal", "very-negative-scores")

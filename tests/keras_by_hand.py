@@ -8,7 +8,8 @@ from functools import cache
 import numpy as np
 
 from adapters.tf_keras import ADAPTER, KerasMha
-from conformance.spec import NUMPY_DTYPES, Array, Case, Explicit, Mask, Outputs, Padding, Problem, Source
+from conformance.problem import Outputs, Problem
+from conformance.spec import NUMPY_DTYPES, Array, Case, Explicit, Mask, Padding, Source
 from conformance.tensors import problem_of
 
 MHA, SCORES, GRAPH, XLA, GQA = "keras/mha", "keras/mha@scores", "keras/mha@graph", "keras/mha@xla", "keras/gqa"

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from conformance.spec import Array, Padding, Problem
+from conformance.problem import Problem
+from conformance.spec import Array, Padding
 
 
 def with_extra_rows(problem: Problem, name: str, sample: int, kv_head: int) -> list[list[float]]:

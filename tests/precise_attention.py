@@ -7,7 +7,8 @@ from typing import Any
 import mpmath
 import numpy as np
 
-from conformance.spec import Array, Problem
+from conformance.problem import Problem
+from conformance.spec import Array
 
 DIGITS = 50
 

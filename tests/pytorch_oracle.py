@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from conformance.spec import Array, Case, Outputs, Problem, Source
+from conformance.problem import Outputs, Problem
+from conformance.spec import Array, Case, Source
 
 PRECISION = {"float64": 1e-11, "float32": 3e-5, "float16": 2e-2, "bfloat16": 1.5e-1}
 

@@ -13,7 +13,8 @@ from typing import Any, Literal, get_args, get_type_hints
 import numpy as np
 
 from conformance.policy import FORMATS
-from conformance.spec import NUMPY_DTYPES, Array, Problem
+from conformance.problem import Problem
+from conformance.spec import NUMPY_DTYPES, Array
 
 SMALLEST = {"float64": 2.0**-1022, "float32": 2.0**-126, "bfloat16": 2.0**-126, "float16": 0.0}
 

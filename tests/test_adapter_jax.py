@@ -13,20 +13,10 @@ from adapters.jax_masks import jax_mask, may_attend
 from adapters.jax_nn import ADAPTER, Textbook
 from adapters.numpy_reference import NumpyReference
 from conformance.adapter import Subject
-from conformance.spec import (
-    NUMPY_DTYPES,
-    Additive,
-    Array,
-    Case,
-    Check,
-    Explicit,
-    Mask,
-    Outputs,
-    Padding,
-    Source,
-    Window,
-)
+from conformance.problem import Outputs
+from conformance.spec import NUMPY_DTYPES, Additive, Array, Case, Explicit, Mask, Padding, Source, Window
 from conformance.tensors import problem_of
+from conformance.vocabulary import Check
 
 pytest.importorskip("jax")
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from adapters.numpy_reference import NumpyReference
-from conformance.spec import Additive, Case, Explicit, IllFormed, Mask, Padding
+from conformance.spec import Additive, Case, Explicit, Mask, Padding
 from conformance.tensors import problem_of
+from conformance.vocabulary import IllFormed
 from tests.test_adapter_jax import COMPILED, FLOAT32, JIT, PLAIN, TEXTBOOK, agrees, subject
 
 pytest.importorskip("jax")

@@ -14,8 +14,9 @@ from adapters.tf_keras import ADAPTER
 from adapters.tf_keras_masks import mask_arguments
 from adapters.tf_keras_program import frameworks
 from conformance.adapter import Subject
-from conformance.spec import Additive, Case, Dtype, Explicit, Mask, Padding, Window
+from conformance.spec import Additive, Case, Explicit, Mask, Padding, Window
 from conformance.tensors import problem_of
+from conformance.vocabulary import Dtype
 from tests.keras_by_hand import (
     EAGER,
     GQA,

@@ -10,20 +10,8 @@ import pytest
 
 from adapters.numpy_reference import ADAPTER, NumpyPerHead, NumpyReference
 from conformance.adapter import Subject
-from conformance.spec import (
-    NUMPY_DTYPES,
-    Additive,
-    Array,
-    Case,
-    Data,
-    Explicit,
-    Mask,
-    Outputs,
-    Padding,
-    Problem,
-    Source,
-    Window,
-)
+from conformance.problem import Outputs, Problem
+from conformance.spec import NUMPY_DTYPES, Additive, Array, Case, Data, Explicit, Mask, Padding, Source, Window
 from conformance.tensors import problem_of
 from tests.loop_attention import loop_attention
 

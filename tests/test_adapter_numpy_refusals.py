@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from conformance.adapter import Subject
-from conformance.spec import Case, Explicit, IllFormed, Mask, Padding, Problem
+from conformance.problem import Problem
+from conformance.spec import Case, Explicit, Mask, Padding
 from conformance.tensors import problem_of
+from conformance.vocabulary import IllFormed
 from tests.test_adapter_numpy import EVERY_SUBJECT, PLAIN
 
 SQUARE = replace(PLAIN, embed_dim=8, head_dim=2, kdim=8, vdim=8, output_dim=8, mask=Mask(explicit=Explicit("random")))

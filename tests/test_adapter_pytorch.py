@@ -12,7 +12,8 @@ import pytest
 
 from adapters.pytorch import ADAPTER
 from conformance.adapter import Subject
-from conformance.spec import Additive, Case, Explicit, Mask, Padding, Parameters, Window
+from conformance.problem import Parameters
+from conformance.spec import Additive, Case, Explicit, Mask, Padding, Window
 from conformance.tensors import problem_of
 from tests.pytorch_oracle import assert_agrees, case_of, inference_case, outputs_by_name
 

@@ -14,8 +14,9 @@ import pytest
 
 from conformance import bounds_backward, bounds_forward, running_error
 from conformance.policy import Format, Policy
+from conformance.problem import Problem
 from conformance.running_error import Pair, Rules, exact
-from conformance.spec import Array, Data, Literals, Problem
+from conformance.spec import Array, Data, Literals
 from conformance.tensors import problem_of
 from tests.drawn_problems import case_like, with_numbers
 from tests.rounding_attention import Choices

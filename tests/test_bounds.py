@@ -10,8 +10,9 @@ import pytest
 
 from conformance.bounds import bounds_of
 from conformance.policy import FORMATS, Policy
+from conformance.problem import Problem
 from conformance.reference import reference_of
-from conformance.spec import Array, Data, Explicit, Mask, Padding, Problem
+from conformance.spec import Array, Data, Explicit, Mask, Padding
 from conformance.tensors import problem_of
 from tests.drawn_problems import case_like, drawn_problem, with_numbers
 from tests.rounding_attention import Choices

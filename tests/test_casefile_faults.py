@@ -10,8 +10,8 @@ import pytest
 from pydantic import BaseModel
 
 from conformance.casefile import read_case_file
+from conformance.casefile.located import load_located
 from conformance.errors import CaseFileError, ConformanceError, Fault, LedgerError
-from conformance.located import load_located
 from tests.casefiles import HEAD, faults_of, places
 
 FIVE = """\

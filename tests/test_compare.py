@@ -11,7 +11,8 @@ import pytest
 from conformance.compare import compare, judged_outputs, row_sums, worst_element
 from conformance.expectation import Answer, Expectation
 from conformance.policy import ENVELOPE, Policy
-from conformance.spec import Array, Case, Data, Explicit, Mask, Outputs, Padding
+from conformance.problem import Outputs
+from conformance.spec import Array, Case, Data, Explicit, Mask, Padding
 from conformance.tensors import problem_of
 from conformance.verdict import Agrees, Diverges, Errored, Finding
 from tests.drawn_problems import case_like

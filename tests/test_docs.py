@@ -14,8 +14,10 @@ from typing import Any, NamedTuple, get_args
 import pytest
 from pydantic import BaseModel
 
-from conformance import casemodel, casesizes, spec
+from conformance import vocabulary
+from conformance.casefile import model as casemodel
 from conformance.casefile import read_case_file
+from conformance.casefile import sizes as casesizes
 from conformance.cli import main
 from conformance.errors import CaseFileError
 from conformance.policy import ENVELOPE
@@ -31,8 +33,16 @@ ADAPTER_GUIDE = ROOT / "docs" / "writing-an-adapter.md"
 CONTRACT = ROOT / "docs" / "contract.md"
 TOLERANCE = ROOT / "docs" / "tolerance.md"
 LITERALS = (
-    *(spec.Regime, spec.Layout, spec.Sharing, spec.Calls, spec.MaskRoute, spec.Axes, spec.Pattern),
-    *(spec.Dtype, spec.IllFormed, spec.Check, spec.Alignment, spec.Side),
+    *(
+        vocabulary.Regime,
+        vocabulary.Layout,
+        vocabulary.Sharing,
+        vocabulary.Calls,
+        vocabulary.MaskRoute,
+        vocabulary.Axes,
+        vocabulary.Pattern,
+    ),
+    *(vocabulary.Dtype, vocabulary.IllFormed, vocabulary.Check, vocabulary.Alignment, vocabulary.Side),
 )
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from adapters.tf_keras_masks import mask_arguments
-from conformance.spec import Explicit, IllFormed, Mask, Padding
+from conformance.spec import Explicit, Mask, Padding
 from conformance.tensors import problem_of
+from conformance.vocabulary import IllFormed
 from tests.keras_by_hand import (
     DOT_PRODUCT,
     EAGER,

@@ -23,7 +23,14 @@ ANNOUNCED = sorted(
 )
 NAMED = re.compile(rf"\b({'|'.join(FRAMEWORKS)})\b", re.IGNORECASE)
 # What an adapter may use of the engine. These modules too run on Python 3.10 with NumPy and ml_dtypes alone.
-SHARED = ("conformance.spec", "conformance.adapter", "conformance.policy", "conformance.errors")
+SHARED = (
+    "conformance.spec",
+    "conformance.problem",
+    "conformance.vocabulary",
+    "conformance.adapter",
+    "conformance.policy",
+    "conformance.errors",
+)
 OLD_ENOUGH = [*ADAPTERS, *(ROOT / f"{name.replace('.', '/')}.py" for name in SHARED)]
 SINCE_3_11 = {
     *("tomllib", "wsgiref.types", "asyncio.TaskGroup", "asyncio.timeout", "contextlib.chdir", "datetime.UTC"),

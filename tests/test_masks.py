@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from conformance.masks import axes_shape, explicit_array, mask_arrays
-from conformance.spec import Additive, Alignment, Array, Explicit, Mask, MaskArrays, Padding, Window
+from conformance.problem import MaskArrays
+from conformance.spec import Additive, Array, Explicit, Mask, Padding, Window
+from conformance.vocabulary import Alignment
 from tests.drawn_problems import case_like
 
 FLOAT32 = np.dtype(np.float32)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.pairing import OutOfPatienceError, pairwise
+from conformance.casefile.pairing import OutOfPatienceError, pairwise
 from tests.casefiles import HEAD, cases_of, faults_of, names_of
 
 ROOT = Path(__file__).parent.parent

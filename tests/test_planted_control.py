@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conformance.spec import NUMPY_DTYPES, Additive, Array, Case, Explicit, Mask, Padding, Problem, Source
+from conformance.problem import Problem
+from conformance.spec import NUMPY_DTYPES, Additive, Array, Case, Explicit, Mask, Padding, Source
 from conformance.tensors import problem_of
 from tests.planted import CONTROL
 

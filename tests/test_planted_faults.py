@@ -13,8 +13,9 @@ import pytest
 
 from conformance.casefile import read_case_file
 from conformance.casefolder import case_files
+from conformance.problem import Outputs, Problem
 from conformance.run import judge
-from conformance.spec import Array, Case, Outputs, Problem, Source
+from conformance.spec import Array, Case, Source
 from conformance.tensors import problem_of
 from conformance.verdict import Agrees, Diverges, Errored, Verdict
 from tests.conftest import CAUGHT

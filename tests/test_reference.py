@@ -12,8 +12,9 @@ import pytest
 from conformance.bounds import bounds_of
 from conformance.extended import EXTENDED
 from conformance.policy import Policy
+from conformance.problem import Problem
 from conformance.reference import reference_of
-from conformance.spec import Additive, Array, Case, Data, Explicit, Mask, Padding, Problem, Window
+from conformance.spec import Additive, Array, Case, Data, Explicit, Mask, Padding, Window
 from conformance.tensors import problem_of
 from tests.drawn_problems import case_like
 from tests.precise_attention import DIGITS, PreciseAttention, precise

@@ -17,9 +17,10 @@ import pytest
 from conformance.adapter import Scripted, adapter_of, adapters, load
 from conformance.facts import facts_of
 from conformance.pair import Pair
+from conformance.problem import Outputs
 from conformance.reproducer import inputs_of, portable, samples_of, script_of
 from conformance.run import examine
-from conformance.spec import Array, Case, Outputs
+from conformance.spec import Array, Case
 from conformance.tensors import problem_of
 from conformance.verdict import Agrees, Diverges, Errored, Finding
 from tests.reproducer_kinds import EXECUTED, KINDS

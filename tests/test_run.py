@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from conformance.policy import ENVELOPE, Policy
+from conformance.problem import Outputs, Problem
 from conformance.run import errored, examine, expected, judge, judged_again, policy_of, unsupported_reason
-from conformance.spec import Array, Case, Explicit, Literals, Mask, Outputs, Problem, Unsupported
+from conformance.spec import Array, Case, Explicit, Literals, Mask, Unsupported
 from conformance.verdict import Agrees, Diverges, Errored
 from tests.drawn_problems import case_like
 from tests.planted.attention import Attention

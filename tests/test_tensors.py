@@ -8,9 +8,11 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
+from conformance.problem import Problem
 from conformance.reference import reference_of
-from conformance.spec import NUMPY_DTYPES, Array, Case, Data, Explicit, IllFormed, Literals, Mask, Padding, Problem
+from conformance.spec import NUMPY_DTYPES, Array, Case, Data, Explicit, Literals, Mask, Padding
 from conformance.tensors import parameter_names, problem_of, shapes
+from conformance.vocabulary import IllFormed
 from tests.drawn_problems import case_like
 
 DTYPES = ["float64", "float32", "float16", "bfloat16"]

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from adapters.numpy_reference import NumpyReference
 from conformance.adapter import Adapter, Script
-from conformance.spec import Case, Outputs, Problem, Unsupported
+from conformance.problem import Outputs, Problem
+from conformance.spec import Case, Unsupported
 
 
 class Right:

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from conformance.spec import Array, Case, Outputs, Problem, Unsupported
+from conformance.problem import Outputs, Problem
+from conformance.spec import Array, Case, Unsupported
 from tests.planted.forward import Forward
 from tests.planted.setting import Role, Setting, Tape, shared_gradients
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from conformance.spec import Array, MaskArrays, Problem
+from conformance.problem import MaskArrays, Problem
+from conformance.spec import Array
 from tests.planted.setting import Role, Setting, Tape, check_call
 
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from conformance.spec import Array, MaskArrays, Problem
+from conformance.problem import MaskArrays, Problem
+from conformance.spec import Array
 from tests.planted.attention import Attention
 from tests.planted.setting import Setting, check_call
 

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from conformance.spec import Array, Problem
+from conformance.problem import Problem
+from conformance.spec import Array
 from tests.planted.attention import Attention
 from tests.planted.setting import Role, Setting, check_call
 

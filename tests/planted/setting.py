@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from conformance.spec import NUMPY_DTYPES, Array, Case, MaskArrays, Problem
+from conformance.problem import MaskArrays, Problem
+from conformance.spec import NUMPY_DTYPES, Array, Case
 
 Role = Literal["query", "key", "value"]
 

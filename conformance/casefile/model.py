@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from pydantic import Discriminator, Field, Tag, create_model
 
-from conformance import spec
-from conformance.fieldtypes import (
+from conformance import vocabulary
+from conformance.casefile.fieldtypes import (
     NOTHING,
     Choice,
     Finite,
@@ -25,14 +25,14 @@ from conformance.fieldtypes import (
     Width,
     mapping_or_word,
 )
-from conformance.located import WORD
+from conformance.casefile.located import WORD
 
 
 class PaddingKeys(Strict):
     lengths: Annotated[list[Length], Field(description="real positions of each sample, one number per sample")] = (
         NOTHING
     )
-    side: Annotated[spec.Side, Field(description="where the padding is; right when left out")] = NOTHING
+    side: Annotated[vocabulary.Side, Field(description="where the padding is; right when left out")] = NOTHING
     last: Annotated[Length, Field(description="block the last n positions of every sample")] = NOTHING
     first: Annotated[Length, Field(description="block the first n positions of every sample")] = NOTHING
 
@@ -40,12 +40,12 @@ class PaddingKeys(Strict):
 class WindowKeys(Strict):
     before: Annotated[Length, Field(description="how many keys before its own position a query sees")]
     after: Annotated[Length, Field(description="how many keys after its own position a query sees")]
-    align: spec.Alignment = "top-left"
+    align: vocabulary.Alignment = "top-left"
 
 
 class ExplicitKeys(Strict):
-    pattern: Annotated[spec.Pattern, Field(description="what is blocked; literal when values are given")] = NOTHING
-    axes: Annotated[spec.Axes, Field(description="shape as letters; TS when left out")] = NOTHING
+    pattern: Annotated[vocabulary.Pattern, Field(description="what is blocked; literal if values are given")] = NOTHING
+    axes: Annotated[vocabulary.Axes, Field(description="shape as letters; TS when left out")] = NOTHING
     density: Annotated[float, Field(gt=0, lt=1, description="share of blocked positions, for random")] = NOTHING
     block: Annotated[Width, Field(description="side of a block, for block-diagonal")] = NOTHING
     indices: Annotated[list[Length], Field(min_length=1, description="rows, keys, heads or samples to block")] = NOTHING
@@ -53,7 +53,7 @@ class ExplicitKeys(Strict):
 
 
 class AdditiveKeys(Strict):
-    axes: Annotated[spec.Axes, Field(description="shape as letters; TS when left out")] = NOTHING
+    axes: Annotated[vocabulary.Axes, Field(description="shape as letters; TS when left out")] = NOTHING
     magnitude: Annotated[Finite, Field(ge=0, description="standard deviation of the drawn bias")] = NOTHING
     minus_inf: Annotated[ExplicitKeys, Field(description="where the bias is minus infinity")] = NOTHING
     values: Annotated[Numbers, Field(description="the bias itself, number by number")] = NOTHING
@@ -62,7 +62,7 @@ class AdditiveKeys(Strict):
 class MaskKeys(Strict):
     key_padding: Annotated[PaddingKeys, Field(description="keys past the end of each sample")] = NOTHING
     query_padding: Annotated[PaddingKeys, Field(description="queries past the end of each sample")] = NOTHING
-    causal: Annotated[spec.Alignment, Field(description="key j ≤ i, or j ≤ i + S − T")] = NOTHING
+    causal: Annotated[vocabulary.Alignment, Field(description="key j ≤ i, or j ≤ i + S − T")] = NOTHING
     is_causal: Annotated[bool, Field(description="true is causal: top-left")] = NOTHING
     window: Annotated[WindowKeys, Field(description="keys near the query's own position")] = NOTHING
     explicit: Annotated[ExplicitKeys, Field(description="a Boolean mask, written or drawn")] = NOTHING
@@ -70,7 +70,7 @@ class MaskKeys(Strict):
 
 
 class DataKeys(Strict):
-    regime: spec.Regime = NOTHING
+    regime: vocabulary.Regime = NOTHING
     magnitude: Annotated[Finite, Field(gt=0, description="factor on the inputs")] = NOTHING
     poison: Annotated[float, Field(description="written over keys and values that no query may attend to")] = NOTHING
 
@@ -111,7 +111,7 @@ MaskValue = Annotated[
     Discriminator(mapping_or_word),
 ]
 DataValue = Annotated[
-    Annotated[spec.Regime, Tag(WORD)] | Annotated[DataKeys, Stated(), Tag("mapping")],
+    Annotated[vocabulary.Regime, Tag(WORD)] | Annotated[DataKeys, Stated(), Tag("mapping")],
     Discriminator(mapping_or_word),
 ]
 ExpectValue = Annotated[
@@ -140,19 +140,19 @@ class Sizes(Strict):
 class CaseKeys(Sizes):
     """What any case may state; also the axes of a matrix, and what ``exclude`` compares."""
 
-    dtype: Annotated[spec.Dtype, Field(description="storage dtype; float32 when left out")] = NOTHING
+    dtype: Annotated[vocabulary.Dtype, Field(description="storage dtype; float32 when left out")] = NOTHING
     mask: Annotated[MaskValue, Field(description="who may not attend to whom; all parts block together")] = NOTHING
-    mask_route: Annotated[spec.MaskRoute, Field(description="in which form the subject gets the mask")] = NOTHING
+    mask_route: Annotated[vocabulary.MaskRoute, Field(description="in which form the subject gets the mask")] = NOTHING
     data: Annotated[DataValue, Field(description="how the numbers are drawn")] = NOTHING
-    layout: Annotated[spec.Layout, Field(description="memory layout of the inputs")] = NOTHING
-    sharing: Annotated[spec.Sharing, Field(description="which inputs are one object, or equal")] = NOTHING
-    calls: Annotated[spec.Calls, Field(description="how the subject is called")] = NOTHING
+    layout: Annotated[vocabulary.Layout, Field(description="memory layout of the inputs")] = NOTHING
+    sharing: Annotated[vocabulary.Sharing, Field(description="which inputs are one object, or equal")] = NOTHING
+    calls: Annotated[vocabulary.Calls, Field(description="how the subject is called")] = NOTHING
     bias: Annotated[bool, Field(description="projections have biases; true when left out")] = NOTHING
     bias_kv: Annotated[bool, Field(description="one learnt row more in keys and values")] = NOTHING
     zero_attention: Annotated[bool, Field(description="one row of zeros more in keys and values")] = NOTHING
     scale: Annotated[Finite | None, Field(description="factor on the scores; 1/√head_dim when left out")] = NOTHING
-    ill_formed: Annotated[spec.IllFormed | None, Field(description="what is wrong with the call")] = NOTHING
-    check: Annotated[Choice[spec.Check], Field(description="what is compared")] = NOTHING
+    ill_formed: Annotated[vocabulary.IllFormed | None, Field(description="what is wrong with the call")] = NOTHING
+    check: Annotated[Choice[vocabulary.Check], Field(description="what is compared")] = NOTHING
     expect: Annotated[ExpectValue, Field(description="agree when left out; raises for an ill-formed call")] = NOTHING
 
 
@@ -191,7 +191,7 @@ class BlockKeys(Strict):
     matrix: Matrix
     combine: Combine = "product"
     exclude: Choice[Annotated[CaseKeys, Stated()]] = NOTHING
-    check: Choice[spec.Check] = NOTHING
+    check: Choice[vocabulary.Check] = NOTHING
     expect: ExpectValue = NOTHING
     tags: Choice[Name] = NOTHING
 
@@ -205,7 +205,7 @@ class FileKeys(Strict):
     exclude: Annotated[Choice[Annotated[CaseKeys, Stated()]], Field(description="combinations to leave out")] = NOTHING
     matrices: Annotated[Choice[BlockKeys], Field(description="more matrices, each with its own keys")] = NOTHING
     include: Annotated[Choice[IncludeKeys], Field(description="cases written one by one")] = NOTHING
-    check: Choice[spec.Check] = NOTHING
+    check: Choice[vocabulary.Check] = NOTHING
     expect: ExpectValue = NOTHING
     tags: Choice[Name] = NOTHING
     subjects: Choice[Subject] = NOTHING

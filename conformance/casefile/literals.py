@@ -6,15 +6,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from conformance.casebuild import SIZES, Builder, Cell, Cells, Scope
-from conformance.casemasks import Complaint, fits
-from conformance.casemodel import DataKeys, ExpectedKeys, IncludeKeys
-from conformance.casenames import spelt
-from conformance.casesizes import resolve_sizes
-from conformance.fieldtypes import shape_of
-from conformance.located import Loc
-from conformance.spec import Case, Check, Literals, Source
+from conformance.casefile.build import SIZES, Builder, Cell, Cells, Scope
+from conformance.casefile.fieldtypes import shape_of
+from conformance.casefile.located import Loc
+from conformance.casefile.masks import Complaint, fits
+from conformance.casefile.model import DataKeys, ExpectedKeys, IncludeKeys
+from conformance.casefile.names import spelt
+from conformance.casefile.sizes import resolve_sizes
+from conformance.spec import Case, Literals, Source
 from conformance.tensors import shapes
+from conformance.vocabulary import Check
 
 # Which size each axis of an array shows; None where it shows a product of sizes.
 _AXES: Mapping[str, tuple[str | None, ...]] = {

@@ -8,10 +8,10 @@ from itertools import product
 from math import isnan
 from typing import Any
 
-from conformance.casebuild import DEFAULTS, SIZES, Builder, Cell, Cells, normal_value, stated_fields
-from conformance.casemasks import stated_form
-from conformance.casemodel import CaseKeys, DataKeys
-from conformance.located import Loc
+from conformance.casefile.build import DEFAULTS, SIZES, Builder, Cell, Cells, normal_value, stated_fields
+from conformance.casefile.located import Loc
+from conformance.casefile.masks import stated_form
+from conformance.casefile.model import CaseKeys, DataKeys
 
 PATIENCE = 100_000  # combinations tried to find one that an exclusion matches
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from conformance.casemasks import Complaint, Sizes
-from conformance.fieldtypes import MAX_ELEMENTS
+from conformance.casefile.fieldtypes import MAX_ELEMENTS
+from conformance.casefile.masks import Complaint, Sizes
 
 BATCH, TARGET_LENGTH, SOURCE_LENGTH, EMBED_DIM, NUM_HEADS = 2, 5, 7, 16, 4
 

@@ -12,14 +12,14 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from conformance.casebuild import Builder, Cells, Scope, scope_cells
-from conformance.casemodel import BlockKeys, FileKeys
-from conformance.casenames import spelt
+from conformance.casefile.build import Builder, Cells, Scope, scope_cells
+from conformance.casefile.exclusions import Axis, Exclusion, Selection, Value, wanted_of
+from conformance.casefile.literals import include
+from conformance.casefile.located import Document, Loc
+from conformance.casefile.model import BlockKeys, FileKeys
+from conformance.casefile.names import spelt
+from conformance.casefile.pairing import OutOfPatienceError, pairwise
 from conformance.errors import Fault
-from conformance.exclusions import Axis, Exclusion, Selection, Value, wanted_of
-from conformance.literals import include
-from conformance.located import Document, Loc
-from conformance.pairing import OutOfPatienceError, pairwise
 from conformance.spec import Case, Source
 
 MAX_CASES = 100_000

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from conformance.casefile.hints import nearest, nearest_key
+from conformance.casefile.yamltree import LINE_BREAK, Flaw, Node, parse
 from conformance.errors import CaseFileError, Fault, LocatedError
-from conformance.hints import nearest, nearest_key
-from conformance.yamltree import LINE_BREAK, Flaw, Node, parse
 
 Loc = tuple[int | str, ...]
 M = TypeVar("M", bound=BaseModel)

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from conformance.casemodel import CaseKeys, FileKeys
+from conformance.casefile.hints import nearest
+from conformance.casefile.located import Document, Loc, fault_at, in_order, read_document, validate
+from conformance.casefile.matrix import expand
+from conformance.casefile.model import CaseKeys, FileKeys
+from conformance.casefile.yamltree import LINE_BREAK, Node
 from conformance.errors import CaseFileError, Fault
-from conformance.hints import nearest
-from conformance.located import Document, Loc, fault_at, in_order, read_document, validate
-from conformance.matrix import expand
 from conformance.spec import Case
-from conformance.yamltree import LINE_BREAK, Node
 
-SCHEMA_FILE = Path(__file__).parent / "schema" / "casefile.json"
+SCHEMA_FILE = Path(__file__).parent.parent / "schema" / "casefile.json"
 
 
 def read_case_file(path: Path, root: Path | None = None) -> tuple[Case, ...]:

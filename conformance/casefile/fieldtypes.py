@@ -16,7 +16,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError, core_schema
 
-from conformance.located import NOT_BLANK, WORD
+from conformance.casefile.located import NOT_BLANK, WORD
 
 MAX_SIZE = 2**24  # of one axis
 MAX_ELEMENTS = 2**28  # of one array: 2 GiB in float64

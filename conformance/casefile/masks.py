@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from conformance.casemodel import MaskKeys
-from conformance.fieldtypes import shape_of
+from conformance.casefile.fieldtypes import shape_of
+from conformance.casefile.model import MaskKeys
 from conformance.spec import Additive, Explicit, Mask, Padding, Window
 
 Path = tuple[int | str, ...]

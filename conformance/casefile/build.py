@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from conformance.casemasks import Complaint, flaws, normal_form, resolve
-from conformance.casemodel import CaseKeys, DataKeys, ExpectKeys, MaskKeys, RaisesKeys, ScopeKeys
-from conformance.casenames import SIZE_PREFIXES
-from conformance.casesizes import resolve_sizes, size_complaints
+from conformance.casefile.fieldtypes import Strict
+from conformance.casefile.located import Document, Loc
+from conformance.casefile.masks import Complaint, flaws, normal_form, resolve
+from conformance.casefile.model import CaseKeys, DataKeys, ExpectKeys, MaskKeys, RaisesKeys, ScopeKeys
+from conformance.casefile.names import SIZE_PREFIXES
+from conformance.casefile.sizes import resolve_sizes, size_complaints
 from conformance.errors import Fault
-from conformance.fieldtypes import Strict
-from conformance.located import Document, Loc
 from conformance.spec import Case, Data, Literals, Mask, Source
 
 SIZES = tuple(SIZE_PREFIXES)
