@@ -45,6 +45,8 @@ class Project:
             "    ignore:Module already imported so cannot be rewritten:pytest.PytestAssertRewriteWarning\n"
             "addopts = --strict-markers -p no:cacheprovider -p no:randomly -p no:hypothesispytest\n"
         )
+        for name in ("CI", "BUILD_NUMBER"):  # with these, pytest repeats every failure in full in its summary
+            monkeypatch.delenv(name, raising=False)
         self.announce("fakelib", FAKE, fake="fake_adapter:ADAPTER", absent="fake_adapter:ABSENT")
         inherited = [path for path in (os.environ.get("PYTHONPATH"),) if path]
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(self.site), *inherited]))
