@@ -90,7 +90,15 @@ class Adapter:
     @property
     def missing(self) -> tuple[str, ...]:
         """Import names that are not installed here."""
-        return tuple(module for module in self.modules if importlib.util.find_spec(module) is None)
+        return tuple(module for module in self.modules if not _found(module))
+
+
+def _found(module: str) -> bool:
+    """Whether a module can be imported, by its parents' word; looking it up imports no more than those."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):  # a parent is missing, or there is a module without a spec
+        return False
 
 
 @cache

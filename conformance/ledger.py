@@ -14,14 +14,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, cast
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion
 
 from conformance.policy import Policy, Precision
 from conformance.store import Row
-from conformance.verdict import Agrees, Diverges, Errored, Finding, Verdict
+from conformance.verdict import Agrees, Diverges, Errored, Finding, Kind, Verdict
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class Entry:
     cases: tuple[str, ...]
     shows: Mapping[str, tuple[str, ...]]
     accuracy: Mapping[str, Precision]
+    gradients_of: tuple[str, ...]
     message: str | None
     versions: Mapping[str, str]
     reason: str
@@ -52,6 +53,19 @@ class Entry:
             and not (self.unless and all(_holds(facts[name], wanted) for name, wanted in self.unless.items()))
         )
 
+    def accounts_for(self, finding: Finding, sharing: str) -> bool:
+        """Whether the entry says that this may be found. Without ``gradients_of`` it speaks of every gradient but the
+        output bias's, which depends on the cotangent alone."""
+        category = category_of(finding)
+        if finding.kind not in self.shows.get(category, ()):
+            return False
+        if category != "gradients":
+            return True
+        name = finding.output.removesuffix(".gradient")
+        if not self.gradients_of:
+            return name != "output_bias"
+        return name in {_SHARED.get(sharing, {}).get(one, one) for one in self.gradients_of}
+
     def applies(self, versions: Mapping[str, str]) -> bool:
         """Whether the versions that run are those the entry was written for."""
         return all(name in versions and _within(versions[name], wanted) for name, wanted in self.versions.items())
@@ -59,6 +73,10 @@ class Entry:
     def as_data(self) -> dict[str, Any]:
         """The entry as plain values, for the store."""
         return asdict(self)
+
+
+# Inputs that are one object have one gradient, under the first name.
+_SHARED = {"self": {"key": "query", "value": "query"}, "key-value": {"value": "key"}}
 
 
 @dataclass(frozen=True)
@@ -88,12 +106,16 @@ Recognition = Known | Stale | New
 
 
 def recognise(
-    verdict: Agrees | Diverges | Errored, entries: Sequence[Entry], observed: bool = False
+    verdict: Agrees | Diverges | Errored, entries: Sequence[Entry], observed: bool = False, sharing: str = "separate"
 ) -> Recognition | None:
     """Hold a verdict against the entries that cover its pair; None when it agrees and no entry says otherwise.
 
-    An ``observed`` case has no right answer: agreeing with the contract is a behaviour like others, to be pinned too.
+    Accidents of the program (a NameError, say) are never known: no entry can be about them. ``sharing`` tells under
+    which name a shared input's gradient stands. An ``observed`` case has no right answer: agreeing with the contract
+    is a behaviour like others, to be pinned too.
     """
+    if isinstance(verdict, Errored) and verdict.accident:
+        return New()
     found = _shown(verdict)
     shown = found or ({"call": ("as-contract",)} if observed else {})
     if isinstance(verdict, Errored) or "call" in found:
@@ -107,9 +129,9 @@ def recognise(
             return Stale(entry, missing)
     if not shown:
         return None
-    allowed = {(category, kind) for entry in entries for category, kinds in entry.shows.items() for kind in kinds}
-    extra = [f"{category}: {kind}" for category, kinds in shown.items() for kind in kinds]
-    extra = [text for text in extra if tuple(text.split(": ")) not in allowed]
+    findings = verdict.findings if isinstance(verdict, Diverges) else _stand_ins(shown)
+    left = [one for one in findings if not any(entry.accounts_for(one, sharing) for entry in entries)]
+    extra = list(dict.fromkeys(f"{one.output}: {one.kind}" for one in left))
     if not extra:
         return Known(tuple(entries))
     beyond = f"beyond {', '.join(entry.id for entry in entries)}: {'; '.join(extra)}" if entries else ""
@@ -149,6 +171,11 @@ def _shown(verdict: Verdict) -> dict[str, tuple[str, ...]]:
             return {category: tuple(found) for category, found in kinds.items()}
         case _:
             return {}
+
+
+def _stand_ins(shown: Mapping[str, tuple[str, ...]]) -> tuple[Finding, ...]:
+    """What an exception, or an observed agreement, shows, as findings."""
+    return tuple(Finding(category, cast("Kind", kind), "") for category, kinds in shown.items() for kind in kinds)
 
 
 def _speaks_of(entry: Entry, judged: frozenset[str]) -> bool:

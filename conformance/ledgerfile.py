@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import fields
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cache
@@ -20,12 +21,14 @@ from conformance.errors import Fault, LedgerError
 from conformance.facts import fact_names
 from conformance.ledger import Entry
 from conformance.policy import Precision
+from conformance.problem import Parameters
 from conformance.verdict import Kind
 
 Category = Literal["call", "output", "weights", "gradients"]
 PolicyField = Literal[
     "products", "batched_products", "softmax", "softmax_gradient", "weight_gradients", "bias_gradients", "scale"
 ]
+GRADIENTS = ("query", "key", "value", *(one.name for one in fields(Parameters)))
 Condition = str | int | float | bool | list[str | int | float | bool]
 
 
@@ -43,6 +46,7 @@ class EntryModel(_Strict):
     cases: list[str] = Field(default_factory=list)
     shows: dict[Category, list[Kind]] = Field(default_factory=dict)
     accuracy: dict[PolicyField, Precision] = Field(default_factory=dict)
+    gradients_of: list[str] = Field(default_factory=list)
     message: str | None = None
     versions: dict[str, str] = Field(min_length=1)
     reason: str = Field(min_length=20)
@@ -89,6 +93,7 @@ def _entry(written: EntryModel, document: Document, index: int) -> Entry:
         tuple(written.cases),
         {category: tuple(kinds) for category, kinds in written.shows.items()},
         {str(stage): precision for stage, precision in written.accuracy.items()},
+        tuple(written.gradients_of),
         written.message,
         written.versions,
         " ".join(written.reason.split()),
@@ -118,14 +123,25 @@ def _faults(
                 if name not in facts:
                     message = f"{name!r} is not a fact of a case"
                     yield document.fault((*place, part, name), message, _nearest(name, facts), on_key=True)
-        if entry.message is not None:
-            yield from _message_faults(entry, document, (*place, "message"))
+        yield from _showing_faults(entry, document, place)
         for name, wanted in entry.versions.items():
             try:
                 SpecifierSet(wanted)
             except InvalidSpecifier:
                 message = f"{wanted!r} is not a version specifier such as '==2.13.*'"
                 yield document.fault((*place, "versions", name), message)
+
+
+def _showing_faults(entry: EntryModel, document: Document, place: tuple[str | int, ...]) -> Iterable[Fault]:
+    if entry.message is not None:
+        yield from _message_faults(entry, document, (*place, "message"))
+    elif "raised" in entry.shows.get("call", ()):
+        text = "what is raised needs a message, a regular expression: without one, any exception would be known"
+        yield document.fault((*place, "shows"), text)
+    for number, name in enumerate(entry.gradients_of):
+        if name not in GRADIENTS:
+            text = f"{name!r} has no gradient"
+            yield document.fault((*place, "gradients_of", number), text, _nearest(name, GRADIENTS))
 
 
 def _message_faults(entry: EntryModel, document: Document, place: tuple[str | int, ...]) -> Iterable[Fault]:

@@ -82,8 +82,10 @@ def _loaded(name: str) -> _Loaded | Errored:
         with warnings.catch_warnings():  # what an import warns about is not a verdict, and must not become an error
             warnings.simplefilter("ignore")
             subject = load(name)
-            return _Loaded(subject, dict(subject.versions()))
-    except Exception as error:
+            return _Loaded(subject, {str(name): str(number) for name, number in subject.versions().items()})
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         return errored(error)
 
 
@@ -118,11 +120,11 @@ def _recognised(
     shows = [entry for entry in entries if entry.shows]
     classes = [entry for entry in entries if entry.accuracy]
     if not classes or not isinstance(verdict, Diverges) or not outcome.judged:
-        return recognise(verdict, shows, observed)
+        return recognise(verdict, shows, observed, pair.case.sharing)
     rest = judged_again(pair.case, outcome, accuracy_class(policy_of(subject), classes))
     if isinstance(rest, Diverges) and rest.findings == verdict.findings:
-        return recognise(verdict, shows, observed)
-    match recognise(rest, shows, observed):
+        return recognise(verdict, shows, observed, pair.case.sharing)
+    match recognise(rest, shows, observed, pair.case.sharing):
         case None:
             return Known(tuple(classes))
         case Known(entries=shown):

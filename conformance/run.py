@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from conformance.expectation import Answer, Expectation, sample_of
 from conformance.policy import ENVELOPE, Policy
 from conformance.problem import Outputs, Problem
 from conformance.spec import Array, Case, Unsupported
-from conformance.tensors import parameter_names, problem_of
+from conformance.tensors import fingerprint, parameter_names, problem_of
 from conformance.verdict import Agrees, Diverges, Errored, Finding, Verdict
 
 # An ill-formed call must be refused; these exceptions are accidents, not refusals.
@@ -46,12 +47,13 @@ def examine(case: Case, subject: Subject) -> Outcome:
     seconds: dict[str, float] = {}
     with warnings.catch_warnings():  # what a framework warns about is not a verdict, and must not become an error
         warnings.simplefilter("ignore")
-        return _examined(case, subject, seconds)
+        with np.errstate(all="ignore"):  # and a subject that sets NumPy's error state sets it for itself
+            return _examined(case, subject, seconds)
 
 
 def _examined(case: Case, subject: Subject, seconds: dict[str, float]) -> Outcome:
     try:
-        limit = subject.unsupported(case)
+        limit = _limit(case, subject)
         if limit is not None:
             return Outcome(limit)
         if case.expect == "raises":
@@ -62,8 +64,17 @@ def _examined(case: Case, subject: Subject, seconds: dict[str, float]) -> Outcom
             answers = _answers(problem, subject)
         with _timed(seconds, "compare"):
             return _judged(case, subject, expectation, answers, seconds)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit, or an outcome of pytest, from within a subject is no verdict of ours
         return Outcome(errored(error), seconds=seconds)
+
+
+def _limit(case: Case, subject: Subject) -> Unsupported | None:
+    limit: Any = subject.unsupported(case)
+    if limit is None or isinstance(limit, Unsupported):
+        return limit
+    raise TypeError(f"unsupported() gave a {type(limit).__name__}, not Unsupported or None")
 
 
 def policy_of(subject: Subject) -> Policy:
@@ -87,7 +98,8 @@ def expected(case: Case, policy: Policy) -> tuple[Problem, Expectation]:
 def errored(error: BaseException) -> Errored:
     """The verdict that keeps an exception, its message and its traceback."""
     lines = "".join(traceback.format_exception(error))
-    return Errored(type(error).__name__, str(error).strip() or type(error).__name__, lines)
+    name = type(error).__name__
+    return Errored(name, str(error).strip() or name, lines, accident=isinstance(error, ACCIDENTS))
 
 
 def _refusal(case: Case, subject: Subject, seconds: dict[str, float]) -> Verdict:
@@ -107,11 +119,29 @@ def _answers(problem: Problem, subject: Subject) -> list[Outputs]:
     """The subject's answers: one, or two to the same call, or one put together from single samples."""
     match problem.case.calls:
         case "repeated":
-            return [subject.attend(problem), subject.attend(problem)]
+            return [_attended(problem, subject), _attended(problem, subject)]
         case "one-sample-at-a-time" if problem.case.batch > 0:
-            return [_together([subject.attend(sample_of(problem, index)) for index in range(problem.case.batch)])]
+            samples = [sample_of(problem, index) for index in range(problem.case.batch)]
+            return [_together([_attended(sample, subject) for sample in samples])]
         case _:
-            return [subject.attend(problem)]
+            return [_attended(problem, subject)]
+
+
+def _attended(problem: Problem, subject: Subject) -> Outputs:
+    """One call. Its answer is copied, so that a later call cannot change it, and its inputs must be left as they were:
+    they are shared with other subjects."""
+    before = fingerprint(problem)
+    outputs = subject.attend(problem)
+    kept = Outputs(
+        np.array(outputs.attn_output),
+        None if outputs.attn_weights is None else np.array(outputs.attn_weights),
+        {name: np.array(array) for name, array in outputs.gradients.items()},
+    )
+    if fingerprint(problem) != before:
+        _answer.cache_clear()
+        expected.cache_clear()
+        raise ValueError("the subject changed the arrays of the problem, which other subjects share")
+    return kept
 
 
 def _together(parts: list[Outputs]) -> Outputs:
@@ -135,6 +165,11 @@ def _judged(
         if case.calls != "one-sample-at-a-time":
             gradients += parameter_names(case)
     judged = tuple(judged_outputs(expectation, outputs, subject.gives_weights, gradients) for outputs in answers)
+    if not any(judged):
+        return Outcome(Unsupported(f"gives none of what the case checks: {', '.join(case.check)}"), seconds=seconds)
+    bounds = [expectation.bounds[name] for name in judged[0]]
+    if all(bound.size and not np.isfinite(bound).any() for bound in bounds):
+        raise ValueError("no element of this case can be judged: every bound overflows; choose smaller numbers")
     verdict, shown = _verdict(expectation, judged, policy_of(subject))
     if isinstance(verdict, Diverges):
         return Outcome(verdict, _tensors(expectation, judged[shown], verdict), seconds, judged)

@@ -37,9 +37,15 @@ def exponent_error(rules: Rules, scores: Pair, blocked: Array, arithmetic: Forma
     """
     error = np.where(blocked, 0, scores.error)
     distance = np.where(blocked, 0, (largest_score(scores.value, blocked) - scores.value).astype(np.float64))
-    row_error = error.max(axis=-1, keepdims=True, initial=0)
+    row_error = np.where(vanished(distance, error), 0, error).max(axis=-1, keepdims=True, initial=0)
     total = error + rules.roundoff(arithmetic) * (distance + error + row_error) + exponential
-    return np.where(blocked, 0, total)
+    return np.where(blocked | vanished(distance, total), 0, total)
+
+
+def vanished(distance: Array, error: Array) -> Array:
+    """Keys whose weight underflows to 0 wherever in their ranges the scores lie."""
+    top = np.where(distance == 0, error, np.inf).min(axis=-1, keepdims=True, initial=np.inf)
+    return np.asarray(distance - error - top > 2 * _LEAST_EXPONENT)
 
 
 def softmax_hull(weights: Array, exponent: Array, widest: float) -> Array:
@@ -95,11 +101,14 @@ def rebuilt_weights(
     first = exponent_error(rules, scores, blocked, arithmetic, exponential)
     unknown = first.max(axis=-1, keepdims=True, initial=0) > widest
     inherited = np.log1p((own * np.expm1(np.minimum(first, widest))).sum(axis=-1, keepdims=True))
-    row_error = np.where(blocked, 0, scores.error).max(axis=-1, keepdims=True, initial=0)
+    gone = vanished(np.where(blocked, 0, (largest - scores.value).astype(np.float64)), scores.error)
+    row_error = np.where(blocked | gone, 0, scores.error).max(axis=-1, keepdims=True, initial=0)
     inherited = inherited + 1.5 * terms * roundoff  # of the sum
     inherited = inherited + roundoff * (_LOGARITHM_UNITS * logarithm + 2 * (np.abs(log_sum) + row_error + inherited))
     distance = np.where(blocked, 0, np.abs(scores.value - log_sum).astype(np.float64))
     exponent = scores.error + inherited
     exponent = exponent + roundoff * (distance + exponent) + exponential
+    below = np.where(blocked, 0, (largest - scores.value).astype(np.float64))
+    exponent = np.where(vanished(below, exponent), 0, exponent)
     error = own * np.expm1(np.minimum(exponent, widest)) + 4 * arithmetic.underflow
     return np.where(blocked, 0, np.where(unknown | (exponent > widest), OVERFLOW, capped(error)))

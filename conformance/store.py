@@ -107,7 +107,7 @@ class Recorder:
         self._folder, self._sampled = folder, list(sampled)
         self._versions: dict[str, str] = {}
         self._note = folder / f"note-{process}.json"
-        self._stream = (folder / f"rows-{process}.jsonl").open("a", encoding="utf-8")
+        self._stream = (folder / f"rows-{process}.jsonl").open("a", encoding="utf-8", errors="backslashreplace")
         self._write_note()
 
     def record(self, row: Row, tensors: Mapping[str, Array] | None = None, script: str | None = None) -> None:
@@ -120,7 +120,7 @@ class Recorder:
             row = replace(row, tensors=name)
         if script is not None:
             (self._folder / "scripts").mkdir(exist_ok=True)
-            (self._folder / "scripts" / f"{row.key}.py").write_text(script, encoding="utf-8")
+            (self._folder / "scripts" / f"{row.key}.py").write_text(script, encoding="utf-8", errors="backslashreplace")
         self._stream.write(_line(row))
         self._stream.flush()
 
@@ -136,7 +136,7 @@ class Recorder:
     def _write_note(self) -> None:
         text = json.dumps({"versions": self._versions, "sampled": self._sampled})
         unfinished = self._note.with_suffix(".new")
-        unfinished.write_text(text, encoding="utf-8")
+        unfinished.write_text(text, encoding="utf-8", errors="backslashreplace")
         unfinished.replace(self._note)  # whole or not at all
 
 
@@ -168,7 +168,7 @@ def _noted(header: Header, notes: Sequence[Mapping[str, Any]]) -> Header:
 
 def write_results(folder: Path, header: Header, rows: Iterable[Row]) -> None:
     """Write ``results.jsonl``: the header on the first line, a row on each other."""
-    with (folder / RESULTS).open("w", encoding="utf-8") as stream:
+    with (folder / RESULTS).open("w", encoding="utf-8", errors="backslashreplace") as stream:
         stream.write(_line(header))
         stream.writelines(map(_line, rows))
 

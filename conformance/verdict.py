@@ -103,6 +103,7 @@ class Errored:
     exception: str
     message: str
     traceback: str
+    accident: bool = False  # a mistake of a program, such as a NameError: no known divergence is about one
 
     def __bool__(self) -> NoReturn:
         raise TypeError("match on the type of a verdict; its truth value means nothing")

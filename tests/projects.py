@@ -126,5 +126,9 @@ def project_of(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> It
 
 def entry(**changes: Any) -> Entry:
     """An entry of the ledger with changes to :data:`ENTRY`."""
-    values = {"when": {}, "unless": {}, "cases": (), "accuracy": {}, "message": None, "link": None} | ENTRY | changes
+    values = (
+        {"when": {}, "unless": {}, "cases": (), "accuracy": {}, "gradients_of": (), "message": None, "link": None}
+        | ENTRY
+        | changes
+    )
     return Entry(file="cases/known_divergences.yaml", line=2, **values)

@@ -114,7 +114,7 @@ ERROR = Errored("RuntimeError", "no kernel\nhere", "")
         (
             diverges(("attn_output", "value"), ("attn_output", "nonfinite")),
             (VALUE,),
-            New("beyond value: output: nonfinite", (VALUE,)),
+            New("beyond value: attn_output: nonfinite", (VALUE,)),
         ),
         (
             diverges(("attn_output", "value"), ("attn_weights", "row-sum")),
@@ -203,3 +203,29 @@ def test_entries_that_no_row_shows() -> None:
     assert never_shown([one], rows, {"fakelib": "2.0"}) == ()
     assert never_shown([one], rows[1:], versions) == ()
     assert never_shown([one], [row(subject="fake/off", status="missing")], versions) == ()
+
+
+def gradient_finding(name: str) -> Diverges:
+    return Diverges((Finding(f"{name}.gradient", "value", "off"),))
+
+
+def test_an_entry_speaks_of_no_gradient_that_it_does_not_name() -> None:
+    named = entry(shows={"gradients": ("value",)}, gradients_of=("value", "output_weight"))
+    assert isinstance(recognise(gradient_finding("value"), [named]), Known)
+    assert isinstance(recognise(gradient_finding("query"), [named]), New)
+    assert isinstance(recognise(gradient_finding("query"), [named], sharing="self"), Known)
+    assert isinstance(recognise(gradient_finding("key"), [named], sharing="key-value"), Known)
+
+
+def test_the_gradient_of_the_output_bias_must_be_named() -> None:
+    general = entry(shows={"gradients": ("value",)})
+    assert isinstance(recognise(gradient_finding("query_weight"), [general]), Known)
+    assert isinstance(recognise(gradient_finding("output_bias"), [general]), New)
+    named = entry(shows={"gradients": ("value",)}, gradients_of=("output_bias",))
+    assert isinstance(recognise(gradient_finding("output_bias"), [named]), Known)
+
+
+def test_an_accident_is_never_known() -> None:
+    raised = entry(shows={"call": ("raised",)}, message=".*")
+    assert isinstance(recognise(Errored("RuntimeError", "no kernel", ""), [raised]), Known)
+    assert isinstance(recognise(Errored("NameError", "no kernel", "", accident=True), [raised]), New)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from conformance.casefolder import LEDGER
 from conformance.errors import LedgerError
 from conformance.ledgerfile import read_ledger
 
@@ -109,3 +110,33 @@ def test_an_id_stands_once(tmp_path: Path) -> None:
 def test_an_entry_of_accuracy(tmp_path: Path) -> None:
     (one,) = ledger_of(tmp_path, WRITTEN.replace("shows: {output: [value]}", "accuracy: {softmax: float32}"))
     assert (one.shows, one.accuracy) == ({}, {"softmax": "float32"})
+
+
+def test_what_is_raised_needs_a_message(tmp_path: Path) -> None:
+    text = LEDGER_HEAD.format(extra="    shows: {call: [raised]}")
+    assert "needs a message" in faults_of(tmp_path, text)
+
+
+def test_gradients_are_named_as_they_are(tmp_path: Path) -> None:
+    text = LEDGER_HEAD.format(extra="    shows: {gradients: [value]}\n    gradients_of: [valeu]")
+    found = faults_of(tmp_path, text)
+    assert "'valeu' has no gradient" in found
+    assert "did you mean value?" in found
+
+
+LEDGER_HEAD = """known:
+  - id: one
+    subjects: [numpy/*]
+{extra}
+    versions: {{numpy: ">=2"}}
+    reason: a reason of more than twenty characters
+    since: 2026-01-01
+"""
+
+
+def faults_of(folder: Path, text: str) -> str:
+    path = folder / LEDGER
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(LedgerError) as raised:
+        read_ledger(path, ["numpy/reference"], ["dtype"], folder)
+    return str(raised.value)

@@ -47,7 +47,7 @@ def test_entries_compose_and_what_is_beyond_them_is_new(project: Project) -> Non
     project.pytest_here().assert_outcomes(failed=1, passed=1)
     row = row_of(project, "fake/off-in-weights")
     assert (row.status, row.entries, row.ledger) == ("new", ("off",), None)
-    assert "beyond off: weights: " in row.summary
+    assert "beyond off: attn_weights: " in row.summary
 
 
 def test_a_message_must_match_what_is_raised(project: Project) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from conformance.policy import ENVELOPE, Policy
 from conformance.problem import Outputs, Problem
 from conformance.run import errored, examine, expected, judge, judged_again, policy_of, unsupported_reason
-from conformance.spec import Array, Case, Explicit, Literals, Mask, Unsupported
+from conformance.spec import Array, Case, Data, Explicit, Literals, Mask, Unsupported
 from conformance.verdict import Agrees, Diverges, Errored
 from tests.drawn_problems import case_like
 from tests.planted.attention import Attention
@@ -23,7 +24,7 @@ class Counting(Attention):
 
     name = "test/counting"
 
-    def __init__(self, spoilt_call: int | None = None, error: Exception | None = None) -> None:
+    def __init__(self, spoilt_call: int | None = None, error: BaseException | None = None) -> None:
         self.problems: list[Problem] = []
         self.spoilt_call, self.error = spoilt_call, error
 
@@ -202,3 +203,110 @@ def test_a_divergence_can_be_judged_again_under_a_wider_policy() -> None:
     assert isinstance(outcome.verdict, Diverges)
     assert isinstance(judged_again(case, outcome, wide), Agrees)
     assert isinstance(judged_again(case, outcome, ENVELOPE), Diverges)
+
+
+class Hostile(Counting):
+    """Does one thing that a subject must not do, and answers rightly besides."""
+
+    def __init__(self, deed: Callable[[Problem], None]) -> None:
+        super().__init__()
+        self.deed = deed
+
+    def attend(self, problem: Problem) -> Outputs:
+        outputs = super().attend(problem)
+        self.deed(problem)
+        return outputs
+
+
+def _writes_into_the_mask(problem: Problem) -> None:
+    assert problem.mask.causal is not None
+    problem.mask.causal.setflags(write=True)
+    problem.mask.causal[:] = False
+
+
+def _writes_into_the_query(problem: Problem) -> None:
+    problem.query.setflags(write=True)
+    problem.query[...] += 1
+
+
+def _replaces_a_parameter(problem: Problem) -> None:
+    problem.parameters.present["query_weight"] = np.zeros(3)
+
+
+def _leaves(problem: Problem) -> None:
+    raise SystemExit(0)
+
+
+def _skips(problem: Problem) -> None:
+    pytest.skip("a subject is not asked")
+
+
+@pytest.mark.parametrize("deed", [_writes_into_the_mask, _writes_into_the_query, _replaces_a_parameter])
+def test_who_changes_the_problem_errs_and_hurts_no_other(deed: Callable[[Problem], None]) -> None:
+    case = case_like("own", mask=Mask(causal="top-left"))
+    verdict = judge(case, Hostile(deed))
+    assert isinstance(verdict, Errored)
+    assert "changed the arrays" in verdict.message
+    assert isinstance(judge(case, Counting()), Agrees)
+
+
+def test_arrays_of_a_problem_cannot_be_written_into_by_mistake() -> None:
+    problem, _ = expected(case_like("own", mask=Mask(causal="top-left", explicit=Explicit("random"))), ENVELOPE)
+    for array in (problem.query, problem.cotangent, problem.mask.causal, problem.mask.explicit):
+        assert array is not None
+        assert not array.flags.writeable
+
+
+@pytest.mark.parametrize("deed", [_leaves, _skips])
+def test_no_way_out_of_a_subject_leaves_no_verdict(deed: Callable[[Problem], None]) -> None:
+    assert isinstance(judge(case_like("own"), Hostile(deed)), Errored)
+
+
+def test_an_interrupt_goes_through() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        judge(case_like("own"), Counting(error=KeyboardInterrupt()))
+
+
+def test_the_error_state_that_a_subject_sets_is_its_own() -> None:
+    before = np.geterr()
+    judge(case_like("own"), Hostile(lambda _: np.seterr(all="raise") and None))
+    assert np.geterr() == before
+
+
+class SharedBuffer(Counting):
+    """Writes every answer into one buffer, and the first one wrongly."""
+
+    def attend(self, problem: Problem) -> Outputs:
+        outputs = super().attend(problem)
+        if len(self.problems) == 1:
+            self.buffer = outputs.attn_output + np.float32(7)
+        else:
+            self.buffer[...] = outputs.attn_output
+        return replace(outputs, attn_output=self.buffer)
+
+
+def test_a_later_call_cannot_mend_an_earlier_answer() -> None:
+    assert isinstance(judge(case_like("own", calls="repeated"), SharedBuffer()), Diverges)
+
+
+def test_who_gives_nothing_that_is_checked_does_not_agree() -> None:
+    verdict = judge(case_like("own", check=("weights",)), WithoutGradients())
+    assert isinstance(verdict, Unsupported)
+    assert "gives none of what the case checks" in verdict.reason
+
+
+def test_a_case_that_judges_nothing_says_so() -> None:
+    case = case_like("own", dtype="float16", data=Data(magnitude=1000.0), check=("output",))
+    verdict = judge(case, Counting())
+    assert isinstance(verdict, Errored)
+    assert "no element of this case can be judged" in verdict.message
+
+
+def test_a_limit_must_be_a_limit() -> None:
+    class Odd(Counting):
+        def unsupported(self, case: Case) -> Any:
+            return "no"
+
+    verdict = judge(case_like("own"), Odd())
+    assert isinstance(verdict, Errored)
+    assert "unsupported() gave a str" in verdict.message
