@@ -83,6 +83,9 @@ def _checked(path: Path, root: Path) -> str:
     from conformance.casefolder import LEDGER, check_suite
 
     if path.name != LEDGER:
+        from conformance.suite import check_subjects
+
+        check_subjects(path, root)
         return f"{len(check_suite(path, root))} cases"
     from conformance.ledgerfile import ledger_of
 

@@ -14,7 +14,7 @@ from conformance.ledger import unmatched, unused
 from conformance.ledgerfile import ledger_of
 from conformance.pair import Pair, conclude, screenful
 from conformance.plugin import session_of
-from conformance.suite import pairs_of, select
+from conformance.suite import check_subjects, pairs_of, select
 
 
 class Failure(Exception):
@@ -35,6 +35,7 @@ class CaseFile(pytest.File):
         session, root = session_of(self.config), self.config.rootpath
         try:
             check_suite(self.path, root)
+            check_subjects(self.path, root)
             selection = select(self.path, root, session.full)
         except LocatedError as error:
             yield FaultItem.from_parent(self, name="case-file", faults=error.faults)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 
 from conformance.adapter import announced
 from conformance.casefolder import case_files, cases_of, readable
-from conformance.errors import LedgerError
+from conformance.errors import CaseFileError, Fault, LedgerError
 from conformance.facts import facts_of
 from conformance.ledger import Entry, never_shown
 from conformance.ledgerfile import ledger_of
@@ -26,6 +27,20 @@ class Selection:
 
     pairs: tuple[Pair, ...]
     left_out: Mapping[str, int]
+
+
+def check_subjects(path: Path, root: Path) -> None:
+    """Raise CaseFileError when a case asks for subjects that no adapter announces: nothing would run, in silence."""
+    names = [name for name, _ in announced()]
+    faults: dict[str, Fault] = {}
+    for case in cases_of(path, root):
+        for pattern in case.subjects:
+            if pattern not in faults and not any(fnmatchcase(name, pattern) for name in names):
+                near = get_close_matches(pattern, names, 1)
+                message = f"no subject is called {pattern!r}"
+                faults[pattern] = Fault(case.source.file, case.source.line, 1, message, "", near[0] if near else None)
+    if faults:
+        raise CaseFileError(tuple(faults.values()))
 
 
 @cache

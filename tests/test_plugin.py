@@ -195,3 +195,10 @@ def test_an_adapter_that_cannot_be_loaded_is_an_error_of_collection(project: Pro
     words = "the adapter 'broken' (broken_adapter:ADAPTER) cannot be loaded: ImportError: it needs something else"
     assert words in output_of(result)
     assert "Traceback" not in output_of(result)
+
+
+def test_a_mistyped_subject_is_a_fault_with_a_suggestion(project: Project) -> None:
+    project.cases("small", "fake/rihgt")
+    shown = output_of(project.pytest_here())
+    assert "cases/small.yaml:5:1: no subject is called 'fake/rihgt'" in shown
+    assert "did you mean fake/right?" in shown
