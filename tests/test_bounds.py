@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from conformance.bounds import bounds_of
-from conformance.policy import FORMATS, Policy
+from conformance.casefile import read_case_file
+from conformance.policy import ENVELOPE, FORMATS, Policy
 from conformance.problem import Problem
 from conformance.reference import reference_of
+from conformance.run import expected
 from conformance.spec import Array, Data, Explicit, Mask, Padding
 from conformance.tensors import problem_of
 from tests.drawn_problems import case_like, drawn_problem, with_numbers
@@ -196,3 +199,13 @@ def test_the_accumulator_may_overflow_where_terms_cancel() -> None:
     problem = with_numbers(problem, {"cotangent": cotangent, "output_weight": weight})
     bounds = bounds_of(problem.case, reference_of(problem), Policy())
     assert np.isinf(bounds["value.gradient"]).all() and np.isfinite(bounds["attn_output"]).all()
+
+
+def test_a_large_finite_bias_leaves_the_bound_as_sharp_as_a_mask_does() -> None:
+    cases = read_case_file(Path(__file__).parent.parent / "cases" / "additive_bias.yaml")
+    (case,) = [one for one in cases if one.name == "large-finite-instead-of-minus-infinity"]
+    problem, expectation = expected(case, ENVELOPE)
+    assert problem.mask.additive is not None
+    assert np.abs(problem.mask.additive).max() > 1e8
+    assert all(np.isfinite(bound).all() for bound in expectation.bounds.values())
+    assert expectation.bounds["attn_output"].max() < 1e-3
