@@ -30,9 +30,9 @@ from conformance.store import Row
 
 TENSOR_BUDGET = 2_400_000  # characters of base64 in the page
 DETAIL_BUDGET = 800_000
-SCRIPT_BUDGET = 500_000  # characters of reproducers, before compression
+SCRIPT_BUDGET = 1_000_000  # characters of reproducers, before compression
 ROW_BUDGET = 400_000  # of the tensors of one row
-SCRIPT_LIMIT = 60_000  # of one reproducer
+SCRIPT_LIMIT = 90_000  # of one reproducer
 FINDINGS_SHOWN = 30
 Reproducer = Callable[[Row], str | None]
 
