@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import textwrap
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,6 @@ from conformance.pair import Pair
 from conformance.problem import Problem
 from conformance.run import ACCIDENTS, expected, policy_of
 from conformance.spec import Array, Case
-from conformance.store import Row
-from conformance.suite import find_pair
 from conformance.tensors import parameter_names, problem_of
 
 WIDTH = 110
@@ -195,16 +192,6 @@ def _judged(subject: Subject, case: Case) -> dict[str, str]:
         alone = case.calls == "one-sample-at-a-time"
         gradients = [f"{name}.gradient" for name in (*case.input_gradients, *(() if alone else parameter_names(case)))]
     return dict.fromkeys(names, case.compute) | dict.fromkeys(gradients, case.storage)
-
-
-def reproducer_for(root: Path) -> Callable[[Row], str | None]:
-    """What the report asks for the script of a row."""
-
-    def reproducer(row: Row) -> str | None:
-        pair = find_pair(row.node, [root / row.file], root)
-        return None if pair is None else script_of(pair)
-
-    return reproducer
 
 
 def _described(arrays: Mapping[str, Array]) -> list[str]:
