@@ -29,8 +29,8 @@ class _NumpySubject:
         return {"numpy": np.__version__, "ml_dtypes": ml_dtypes.__version__}
 
     def unsupported(self, case: Case) -> Unsupported | None:
-        """None: every case can be answered."""
-        return None
+        """Dropout, which is not written here."""
+        return Unsupported("dropout is not written in NumPy here") if case.drops else None
 
 
 class NumpyReference(_NumpySubject):

@@ -46,7 +46,8 @@ class BackwardGraph:
 
     def run(self) -> dict[str, Pair]:
         """The gradients of inputs that are distinct objects and of all parameters, by name."""
-        cotangent = self.graph.given(self.graph.reference.inputs["cotangent"])
+        given = self.graph.given(self.graph.reference.inputs["cotangent"])
+        cotangent = self.graph.dropped(given, self.graph.reference.kept.output)
         weight = self.graph.parameter("output_weight").transposed()
         value = join_heads(self.reference.context)
         d_joined = self.rules.product(cotangent, weight, value, self.arithmetic("products"))
@@ -65,7 +66,7 @@ class BackwardGraph:
         holding = max(1.0, *self.graph.holdings(-1), 0.0)
         query = self.rules.product(d_scores, stages.key_scaled, reference.query * to_key, batched, holding=holding)
         key = self.over_queries(d_scores, stages.query_scaled, reference.key * to_query, holding)
-        value = self.over_queries(weights, d_context, reference.value)
+        value = self.over_queries(self.graph.dropped(weights, self.graph.reference.kept.weights), d_context, reference.value)
         lost = self.graph.lost(d_scores.magnitude, self.graph.reference.key)
         query = Pair(query.value, np.where(lost, OVERFLOW, query.error))
         lost = self.graph.lost(d_scores.transposed().magnitude, self.graph.reference.query)
@@ -107,7 +108,9 @@ class BackwardGraph:
         """
         rules, jvp, reference = self.rules, self.arithmetic("softmax_gradient"), self.reference
         value = self.stages.value.transposed()
-        raw = rules.store(rules.product(d_context, value, reference.weights, self.arithmetic("batched_products")))
+        batched = self.arithmetic("batched_products")
+        raw = rules.store(rules.product(d_context, value, reference.dropped_weights, batched))
+        raw = self.graph.dropped(raw, self.graph.reference.kept.weights)
         d_weights = Pair(reference.weights, np.where(self.blocked, 0, raw.error))
         own = absolute(weights.value)
         centred = np.where(self.blocked, 0, absolute(reference.weights - reference.row_sum))

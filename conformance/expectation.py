@@ -10,6 +10,7 @@ import numpy as np
 from conformance.bounds import bounds_of
 from conformance.exactness import exact_outputs
 from conformance.extended import product
+from conformance.kept import EVERYTHING, Kept
 from conformance.policy import Policy
 from conformance.problem import Problem
 from conformance.reference import Reference, join_heads, reference_of, softmax
@@ -27,6 +28,7 @@ class Expectation:
     blocked: Array  # bool [B, H, T, S + E]
     uniform_output: Array  # attn_output if fully blocked rows attended to all keys alike
     unmasked_output: Array  # attn_output if nothing were masked
+    rows_sum_to_one: bool = True  # of the weights, unless dropout is in them
 
     @property
     def fully_blocked(self) -> Array:
@@ -42,8 +44,8 @@ class Answer:
     reference: Reference
 
     @classmethod
-    def of(cls, problem: Problem) -> Answer:
-        return cls(problem, reference_of(problem))
+    def of(cls, problem: Problem, kept: Kept = EVERYTHING) -> Answer:
+        return cls(problem, reference_of(problem, kept))
 
     def under(self, policy: Policy) -> Expectation:
         """The expectation with the bounds of a policy.

@@ -93,11 +93,14 @@ _ILL_FORMED = "The call is ill-formed and must be refused. Needs NumPy and {}. E
 
 
 def script_of(pair: Pair) -> str | None:
-    """The script of a pair, or None where its subject gives none (see :class:`conformance.adapter.Scripted`)."""
+    """The script of a pair, or None where its subject gives none (see :class:`conformance.adapter.Scripted`), and
+    with dropout, which one call cannot show."""
     if pair.adapter.missing:
         return None
     subject = load(pair.subject)
     if not isinstance(subject, Scripted) or subject.unsupported(pair.case) is not None:
+        return None
+    if pair.case.dropout:
         return None
     problem = problem_of(pair.case)
     try:

@@ -30,6 +30,7 @@ from conformance.vocabulary import (
     IllFormed,
     Layout,
     MaskRoute,
+    Mode,
     Pattern,
     Regime,
     Sharing,
@@ -167,6 +168,8 @@ class Case:
     layout: Layout = "contiguous"
     sharing: Sharing = "separate"
     calls: Calls = "once"
+    mode: Mode = "evaluate"
+    dropout: float = 0.0  # probability that a weight is dropped in training
     bias: bool = True
     bias_kv: bool = False
     zero_attention: bool = False
@@ -192,6 +195,11 @@ class Case:
     def mixed(self) -> bool:
         """Whether a mixed-precision policy (autocast) is asked for."""
         return self.dtype.startswith("mixed_")
+
+    @property
+    def drops(self) -> bool:
+        """Whether random numbers decide the answer: dropout is on."""
+        return self.dropout > 0 and self.mode == "train"
 
     @property
     def extra_keys(self) -> int:

@@ -24,11 +24,13 @@ Regime = Literal[
     "integers",
     "one-hot",
     "subnormal",
+    "revealing",
     "literal",
 ]
 Layout = Literal["contiguous", "transposed", "negative-stride", "broadcast"]
 Sharing = Literal["separate", "self", "key-value", "equal-copies"]
 Calls = Literal["once", "repeated", "one-sample-at-a-time"]
+Mode = Literal["evaluate", "train"]
 Check = Literal["output", "weights", "gradients"]
 IllFormed = Literal[
     "value-longer-than-key",
