@@ -109,9 +109,10 @@ class KerasMha:
         }
 
     def _new_layer(self, options: LayerOptions) -> Any:
-        window = {} if options.sliding_window is None else {"sliding_window": options.sliding_window}
-        policy = self._keras.DTypePolicy(options.dtype)
-        return self._layer_class()(**self._sizes(options), use_bias=options.bias, dropout=options.dropout, dtype=policy, **window)
+        chosen: dict[str, Any] = {"use_bias": options.bias, "dropout": options.dropout}
+        if options.sliding_window is not None:
+            chosen["sliding_window"] = options.sliding_window
+        return self._layer_class()(**self._sizes(options), **chosen, dtype=self._keras.DTypePolicy(options.dtype))
 
     def _build_layer(self, options: LayerOptions) -> Any:
         layer = self._new_layer(options)

@@ -76,8 +76,9 @@ class ProgramKey:
 
 @dataclass(frozen=True)
 class Program:
-    """A layer's parameters by neutral name, the states of its random generators, and the function that runs the layer: (inputs, masks, cotangent) →
-    (output, weights or None, gradients of the inputs and then of the variables, or None for each)."""
+    """A layer's parameters by neutral name, the states of its random generators, and the function that runs the layer:
+    (inputs, masks, cotangent) → (output, weights or None, gradients of the inputs and then of the parameters, or None
+    for each)."""
 
     variables: Mapping[str, Any]
     generators: tuple[Any, ...]

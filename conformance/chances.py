@@ -48,7 +48,8 @@ def allowed(trials: int, probability: float, alarm: float) -> tuple[int, int]:
 def radius(squares: float, draws: int, alarm: float) -> float:
     """How far the mean of ``draws`` independent values strays from its expectation, save with a chance of ``alarm``.
 
-    Each value is a function of independent variables, the i-th of which changes it by at most c_i; ``squares`` is Σ c_i².
+    Each value is a function of independent variables, the i-th of which changes it by at most c_i; ``squares`` is
+    Σ c_i².
     P(abs(mean − expectation) ≥ t) ≤ 2 exp(−2 · draws · t² / Σ c_i²).
     """
     return math.sqrt(squares * math.log(2 / alarm) / (2 * draws))

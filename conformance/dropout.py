@@ -113,7 +113,7 @@ def _convention(scene: Scene, answers: Sequence[Answer]) -> _Convention:
     if shown is None or not after:
         return _Convention(dropped, after, None)
     if dropped:
-        unknown = scene.output(np.bool_(True), np.bool_(False))
+        unknown = scene.output(kept=np.array(True), told=np.array(False))
         shown = replace(shown, kept=tuple(replace(one, output=unknown) for one in shown.kept))
     return _Convention(dropped, after, shown)
 
@@ -134,17 +134,13 @@ def _compared(scene: Scene, answers: Sequence[Answer], convention: _Convention) 
     first draw of all."""
     masks = convention.masks
     draws = range(len(answers)) if masks is None else dict.fromkeys((0, *masks.odd[:1]))
-    first: Judged | None = None
+    judged: list[Judged] = []
     for draw in draws:
         expectation = scene.anything[convention.output_dropped] if masks is None else scene.expected(masks.kept[draw])
         if convention.weights_after:
             expectation = _after(expectation)
-        judged = Judged(compare(expectation, answers[draw], scene.policy), draw, expectation)
-        if isinstance(judged.verdict, Diverges):
-            return judged
-        first = first or judged
-    assert first is not None
-    return first
+        judged.append(Judged(compare(expectation, answers[draw], scene.policy), draw, expectation))
+    return next((one for one in judged if isinstance(one.verdict, Diverges)), judged[0])
 
 
 def _after(expectation: Expectation) -> Expectation:
@@ -158,9 +154,7 @@ def _after(expectation: Expectation) -> Expectation:
     )
 
 
-def _chances(
-    scene: Scene, answers: Sequence[Answer], convention: _Convention
-) -> Iterator[tuple[str, Finding | None]]:
+def _chances(scene: Scene, answers: Sequence[Answer], convention: _Convention) -> Iterator[tuple[str, Finding | None]]:
     """What was asked of chance: a note on each question, and a finding where chance does not explain the answer."""
     if convention.masks is None:
         yield from _means(scene, _arrays(answers, "attn_output"), convention.output_dropped)
@@ -192,7 +186,8 @@ def _shared(masks: Masks, axis: int) -> Iterator[tuple[str, Finding | None]]:
     chance = masks.chance**2 + (1 - masks.chance) ** 2
     if surprise(count, trials, chance) < ALARM:
         least, most = allowed(trials, chance, ALARM)
-        text = f"different {AXES[axis]} are not dropped independently: {count} of {trials} pairs alike, {least} to {most} allowed"
+        tally = f"{count} of {trials} pairs alike, {least} to {most} allowed"
+        text = f"different {AXES[axis]} are not dropped independently: {tally}"
         yield text, Finding("attn_output", "dropout-shared", text, abs(count - round(trials * chance)), trials)
 
 

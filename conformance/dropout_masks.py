@@ -18,8 +18,8 @@ from conformance.spec import Array
 class Masks:
     """What was kept, draw by draw.
 
-    An outcome is whether one weight came through; it is told wherever a weight is large enough that 0 and what is kept
-    of it lie apart, which does not depend on the outcome. Where the output is dropped too, a weight comes through one
+    An outcome is whether one weight came through. It is told where the half of a weight that is kept lies outside the
+    bounds of both outcomes, which does not depend on the outcome. Where the output is dropped too, a weight comes through one
     output element if both were kept.
     """
 
@@ -45,7 +45,7 @@ def from_weights(scene: Scene, returned: Sequence[Array]) -> Masks:
     """The masks that returned weights [B, H, T, S + E] show if they are those after dropout."""
     everything = scene.everything[0]
     whole, bound = everything.values["dropped_weights"], everything.bounds["dropped_weights"]
-    told = whole > bound
+    told = whole > 2 * bound
     seen = np.stack([weights.astype(whole.dtype) for weights in returned])
     through = np.abs(seen) > whole / 2
     wrong = ~((seen == 0) | (np.abs(seen - whole) <= bound))
@@ -65,11 +65,11 @@ def copies(scene: Scene, outputs: Sequence[Array]) -> tuple[int, int]:
 
 
 def _whole(scene: Scene, dropped: bool) -> tuple[Array, Array, Array]:
-    """What the output shows of each weight that is kept, its bound, and whether that can be told from 0."""
+    """What the output shows of each weight that is kept, its bound, and whether the half of it decides."""
     expectation: Expectation = scene.everything[dropped]
     whole = _twice(scene, expectation.values["attn_output"])
     bound = _twice(scene, expectation.bounds["attn_output"])
-    return whole, bound, np.broadcast_to((whole > bound).all(axis=0), whole.shape)
+    return whole, bound, np.broadcast_to((whole > 2 * bound).all(axis=0), whole.shape)
 
 
 def _twice(scene: Scene, output: Array) -> Array:

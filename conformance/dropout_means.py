@@ -65,6 +65,7 @@ def means_of(scene: Scene, outputs: Sequence[Array], dropped: bool, alarm: float
     mean = np.mean([output.astype(np.float64) for output in outputs], axis=0)
     norm = float((centred**2).sum()) or 1.0
     strays = np.sqrt(squares) * radius(1.0, draws, alarm / 2 / max(mean.size, 1)) + rounding
+    strays = np.where(reach > 0, strays, np.inf)  # where nothing is attended to, no chance is taken
     along_strays = radius(along_squares, draws, alarm / 2) + float((np.abs(centred) * rounding).sum())
     return Means(mean, expected, strays, float((centred * (mean - expected)).sum()) / norm, along_strays / norm)
 

@@ -36,13 +36,12 @@ class Scene:
     @cached_property
     def everything(self) -> tuple[Expectation, Expectation]:
         """If every weight is kept and scaled; and if every output is, too."""
-        nothing_lost, told = np.bool_(True), np.bool_(True)
-        return self._both(nothing_lost, told)
+        return self._both(told=np.array(True))
 
     @cached_property
     def anything(self) -> tuple[Expectation, Expectation]:
         """If any weight may be kept or dropped; and any output, too: the bound spans what dropout can reach."""
-        return self._both(np.bool_(True), np.bool_(False))
+        return self._both(told=np.array(False))
 
     def expected(self, kept: Kept) -> Expectation:
         """The expectation under one dropout."""
@@ -56,7 +55,8 @@ class Scene:
         """Factors of the output [B, T, Do]."""
         return self._factor(kept, told, self.forward.attn_output.shape)
 
-    def _both(self, kept: Array, told: Array) -> tuple[Expectation, Expectation]:
+    def _both(self, told: Array) -> tuple[Expectation, Expectation]:
+        kept = np.array(True)
         weights = self.weights(kept, told)
         return self.expected(Kept(weights)), self.expected(Kept(weights, self.output(kept, told)))
 

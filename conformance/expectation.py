@@ -64,8 +64,8 @@ class Answer:
             bounds[name] = bounds[name] + np.abs(values[name] - computed).astype(np.float64)
         uniform = np.where(forward.fully_blocked, 1 / max(forward.blocked.shape[-1], 1), forward.attn_weights)
         unmasked = softmax(forward.scores, np.zeros_like(forward.blocked))
-        outputs = (_output(self.reference, weights) for weights in (uniform, unmasked))
-        return Expectation(case, values, bounds, exact, forward.blocked, *outputs)
+        other = [_output(self.reference, weights) for weights in (uniform, unmasked)]
+        return Expectation(case, values, bounds, exact, forward.blocked, other[0], other[1])
 
 
 def sample_of(problem: Problem, index: int) -> Problem:

@@ -45,6 +45,7 @@ def facts_of(case: Case) -> dict[str, Any]:
         "calls": case.calls,
         "mode": case.mode,
         "dropout": case.dropout,
+        "drops": case.drops,
         "bias": case.bias,
         "bias_kv": case.bias_kv,
         "zero_attention": case.zero_attention,

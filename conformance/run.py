@@ -117,7 +117,8 @@ def _refusal(case: Case, subject: Subject, seconds: dict[str, float]) -> Verdict
 
 
 def _answers(problem: Problem, subject: Subject) -> list[Outputs]:
-    """The subject's answers: one, or several draws of dropout, or two to the same call, or one put together from single samples."""
+    """The subject's answers: one, or two to the same call, or one put together from single samples; with dropout, one
+    for each draw."""
     if problem.case.drops:
         return [_attended(draw, subject) for draw in draws_of(problem)]
     match problem.case.calls:

@@ -1,7 +1,7 @@
 """The control of the planted faults: a correct subject, forward and backward written by hand in NumPy.
 
-Formulas: dV = (P ∘ K)ᵀ dC, dP = dC Vᵀ ∘ K with the factors K of dropout, dS = P ∘ (dP − rowsum(P ∘ dP)), dQ = c dS K, dK = c dSᵀ Q, and the product rule for
-each projection.
+Formulas: dV = (P ∘ F)ᵀ dC, dP = dC Vᵀ ∘ F with the factors F of dropout, dS = P ∘ (dP − rowsum(P ∘ dP)), dQ = c dS K,
+dK = c dSᵀ Q, and the product rule for each projection.
 """
 
 from __future__ import annotations

@@ -172,8 +172,8 @@ class OtherMaskInBackward(Attention):
 
     def aggregate_backward(self, setting: Setting, tape: Tape, context: Array) -> tuple[Array, Array]:
         again = replace(setting, problem=replace(setting.problem, seed=setting.problem.seed + 1))
-        kept = self.kept(again, tape.weights)
-        return super().aggregate_backward(setting, replace(tape, dropped=self.drop(setting, tape.weights, kept)), context)
+        dropped = self.drop(setting, tape.weights, self.kept(again, tape.weights))
+        return super().aggregate_backward(setting, replace(tape, dropped=dropped), context)
 
 
 class NoMaskInBackward(Attention):
@@ -202,7 +202,7 @@ class WeightsOfAnotherDraw(Attention):
 
     def attend(self, problem: Problem) -> Outputs:
         found = super().attend(problem)
-        if not problem.case.drops:
+        if not problem.case.drops or found.attn_weights is None:
             return found
         setting = Setting.of(problem)
         weights = setting.take(found.attn_weights)

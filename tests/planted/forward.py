@@ -114,7 +114,8 @@ class Forward:
         case, one = setting.problem.case, setting.arithmetic.type(1)
         if not case.drops:
             return np.asarray(one)
-        return np.where(self.keeps(setting, weights), one / setting.arithmetic.type(1 - case.dropout), 0 * one)
+        factor = one / setting.arithmetic.type(1 - case.dropout)
+        return np.asarray(self.keeps(setting, weights) * factor)
 
     def drop(self, setting: Setting, weights: Array, kept: Array) -> Array:
         """Weights after dropout."""
