@@ -159,34 +159,34 @@ def _chances(scene: Scene, answers: Sequence[Answer], convention: _Convention) -
     if convention.masks is None:
         yield from _means(scene, _arrays(answers, "attn_output"), convention.output_dropped)
         return
-    yield _rate(convention.masks)
-    for axis in range(len(AXES)):
-        yield from _shared(convention.masks, axis)
-
-
-def _rate(masks: Masks) -> tuple[str, Finding | None]:
-    """How many weights came through, in all draws together."""
+    masks = convention.masks
     trials = int(masks.told.sum()) * len(masks.outcomes)
     count = int((masks.outcomes & masks.told).sum())
-    least, most = allowed(trials, masks.chance, ALARM)
-    note = f"{count} of {trials} weights came through, {least} to {most} allowed"
+    note = f"{count} of {trials} weights came through, {_range(trials, masks.chance)}"
+    share = masks.chance
     if surprise(count, trials, masks.chance) >= ALARM:
-        return note, None
-    return note, Finding("attn_output", "dropout-rate", note, abs(count - round(trials * masks.chance)), trials)
+        yield note, None
+    else:
+        yield note, Finding("attn_output", "dropout-rate", note, abs(count - round(trials * share)), trials)
+        share = count / trials  # what comes through too often is not for that reason alike
+    for axis in range(len(AXES)):
+        yield from _shared(masks, axis, share)
 
 
-def _shared(masks: Masks, axis: int) -> Iterator[tuple[str, Finding | None]]:
-    """Neighbours along an axis, each in one pair: how often the two outcomes are alike."""
+def _range(trials: int, chance: float) -> str:
+    least, most = allowed(trials, chance, ALARM)
+    return f"{least} to {most} allowed"
+
+
+def _shared(masks: Masks, axis: int, share: float) -> Iterator[tuple[str, Finding | None]]:
+    """Neighbours along an axis, each in one pair: how often two outcomes are alike, if a ``share`` of all is True."""
     told = np.broadcast_to(masks.told, masks.outcomes.shape)
-    pairs = masks.outcomes.shape[axis] // 2
-    first, second = (np.arange(pairs) * 2 + offset for offset in (0, 1))
+    first, second = (np.arange(masks.outcomes.shape[axis] // 2) * 2 + offset for offset in (0, 1))
     both = told.take(first, axis) & told.take(second, axis)
     alike = both & (masks.outcomes.take(first, axis) == masks.outcomes.take(second, axis))
-    trials, count = int(both.sum()), int(alike.sum())
-    chance = masks.chance**2 + (1 - masks.chance) ** 2
+    trials, count, chance = int(both.sum()), int(alike.sum()), share**2 + (1 - share) ** 2
     if surprise(count, trials, chance) < ALARM:
-        least, most = allowed(trials, chance, ALARM)
-        tally = f"{count} of {trials} pairs alike, {least} to {most} allowed"
+        tally = f"{count} of {trials} pairs alike, {_range(trials, chance)}"
         text = f"different {AXES[axis]} are not dropped independently: {tally}"
         yield text, Finding("attn_output", "dropout-shared", text, abs(count - round(trials * chance)), trials)
 

@@ -19,8 +19,8 @@ class Masks:
     """What was kept, draw by draw.
 
     An outcome is whether one weight came through. It is told where the half of a weight that is kept lies outside the
-    bounds of both outcomes, which does not depend on the outcome. Where the output is dropped too, a weight comes through one
-    output element if both were kept.
+    bounds of both outcomes, which does not depend on the outcome. Where the output is dropped too, a weight comes
+    through an output element if both were kept.
     """
 
     kept: tuple[Kept, ...]  # the factors of each draw
