@@ -12,6 +12,7 @@ import pytest
 
 from conformance import dropout
 from conformance.casefile import read_case_file
+from conformance.chances import allowed
 from conformance.dropout import DRAWS, draws_of
 from conformance.dropout_masks import copies, from_output
 from conformance.dropout_means import means_of
@@ -245,6 +246,18 @@ def test_anything_spans_every_dropout(case: Case) -> None:
 @cache
 def shipped() -> dict[str, Case]:
     return {case.name: case for case in read_case_file(Path(__file__).parent.parent / "cases" / "dropout.yaml")}
+
+
+def test_the_documented_power_is_that_of_the_case() -> None:
+    scene = Scene(problem_of(shipped()["rate-dropout0.1"]), ENVELOPE)
+    outputs = [CONTROL().attend(draw).attn_output for draw in draws_of(scene.problem)]
+    trials = int(from_output(scene, outputs, dropped=False).told.sum()) * DRAWS
+    least, most = allowed(trials, 0.9, dropout.ALARM)
+    few, _ = allowed(7168, 0.9, dropout.ALARM)
+    text = " ".join((Path(__file__).parent.parent / "docs" / "tolerance.md").read_text("utf-8").split())
+    assert f"A case is answered {DRAWS} times" in text
+    assert f"there are {trials} weights, and from {least} to {most} may come through" in text
+    assert f"with 7168 weights, p = 0.1 is known to ± {0.9 - few / 7168:.3f}" in text
 
 
 def test_one_weight_in_a_hundred_more_is_seen() -> None:
