@@ -42,13 +42,14 @@ def from_output(scene: Scene, outputs: Sequence[Array], dropped: bool) -> Masks:
 
 
 def from_weights(scene: Scene, returned: Sequence[Array]) -> Masks:
-    """The masks that returned weights [B, H, T, S + E] show if they are those after dropout."""
+    """The masks that returned weights [B, H, T, S + E] show if they are those after dropout. A row that sees nothing
+    shows none, whatever its weights."""
     everything = scene.everything[0]
     whole, bound = everything.values["dropped_weights"], everything.bounds["dropped_weights"]
     told = whole > 2 * bound
     seen = np.stack([weights.astype(whole.dtype) for weights in returned])
     through = np.abs(seen) > whole / 2
-    wrong = ~((seen == 0) | (np.abs(seen - whole) <= bound))
+    wrong = ~((seen == 0) | (np.abs(seen - whole) <= bound) | scene.forward.fully_blocked)
     kept = tuple(Kept(scene.weights(one, told)) for one in through)
     return Masks(kept, through, told, scene.keep, _draws(wrong))
 
