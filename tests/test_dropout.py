@@ -18,9 +18,10 @@ from conformance.dropout_masks import copies, from_output
 from conformance.dropout_means import means_of
 from conformance.dropout_scene import Scene
 from conformance.kept import Kept
-from conformance.policy import ENVELOPE
+from conformance.policy import ENVELOPE, FORMATS
 from conformance.problem import Outputs, Problem
 from conformance.run import examine, judge
+from conformance.running_error import OVERFLOW, Pair, Rules, exact
 from conformance.spec import NUMPY_DTYPES, Array, Case, Data, Mask, Padding, Source
 from conformance.tensors import problem_of
 from conformance.verdict import Agrees, Diverges, Errored
@@ -241,6 +242,21 @@ def test_anything_spans_every_dropout(case: Case) -> None:
                 span = scene.anything[number]
                 distance = np.abs(values - span.values[name])
                 assert (distance <= span.bounds[name] + 1e-18).all(), name
+
+
+def test_a_factor_carries_its_errors_at_their_worst() -> None:
+    pair = Pair(np.array([3.0, -2.0, 0.5, 0.0]), np.array([0.5, 0.25, 0.75, 0.0]))
+    factor = Pair(np.array([2.0, 0.75, 0.75, 1.5]), np.array([0.0, 0.75, 0.75, 0.0]))
+    relative = 0.125
+    found = Rules(FORMATS["float32"], 0.0).times(pair, factor, relative)
+    reached = np.zeros(4)
+    for signs in np.ndindex(2, 2, 2):
+        one, other, third = (2 * sign - 1 for sign in signs)
+        held = (factor.value + other * factor.error) * (1 + third * relative)
+        reached = np.maximum(reached, np.abs((pair.value + one * pair.error) * held - found.value))
+    np.testing.assert_allclose(found.error, reached)
+    dropped = Rules(FORMATS["float32"], 0.0).times(Pair(np.array([5.0]), np.array([OVERFLOW])), exact(np.zeros(1)), 0.1)
+    assert dropped.error[0] == OVERFLOW  # what may be infinite is NaN times 0
 
 
 @cache
