@@ -49,7 +49,7 @@ def from_weights(scene: Scene, returned: Sequence[Array]) -> Masks:
     told = whole > 2 * bound
     seen = np.stack([weights.astype(whole.dtype) for weights in returned])
     through = np.abs(seen) > whole / 2
-    wrong = ~((seen == 0) | (np.abs(seen - whole) <= bound) | scene.forward.fully_blocked)
+    wrong = ~((seen == 0) | (np.abs(seen - whole) <= bound) | np.isinf(bound) | scene.forward.fully_blocked)
     kept = tuple(Kept(scene.weights(one, told)) for one in through)
     return Masks(kept, through, told, scene.keep, _draws(wrong))
 

@@ -47,13 +47,17 @@ def output_dropped(scene: Scene, outputs: Sequence[Array], alarm: float) -> bool
 
 
 def means_of(scene: Scene, outputs: Sequence[Array], dropped: bool, alarm: float) -> Means:
-    """The mean of the outputs; each of its two tests takes half of ``alarm``. Allows for ``dropped`` output."""
+    """The mean of the outputs; each of its two tests takes half of ``alarm``. Allows for ``dropped`` output.
+
+    An element that may overflow is not judged: its mean counts as expected.
+    """
     keep, draws = scene.keep, len(outputs)
     shares, bias = _shares(scene)
     reach = np.abs(shares).sum(axis=(1, 3))  # [B, T, Do]
     expected = scene.forward.attn_output.astype(np.float64)
-    centred = expected - bias
     rounding = _rounding(scene, dropped)
+    judged = np.isfinite(rounding)
+    centred = np.where(judged, expected - bias, 0)
     largest = (np.abs(bias) + reach / keep) / keep  # of an element before its own coin
     squares = np.einsum("bhtse,bhtse->bte", shares, shares) / keep**2
     along = np.einsum("bhtse,bte->bhts", shares, centred) / keep
@@ -62,11 +66,13 @@ def means_of(scene: Scene, outputs: Sequence[Array], dropped: bool, alarm: float
         squares = squares / keep**2 + largest**2
         along = np.einsum("bhtse,bte->bhts", np.abs(shares), np.abs(centred)) / keep**2
         along_squares = float((along**2).sum() + ((centred * largest) ** 2).sum())
-    mean = np.mean([output.astype(np.float64) for output in outputs], axis=0)
+    mean = np.where(judged, np.mean([output.astype(np.float64) for output in outputs], axis=0), expected)
     norm = float((centred**2).sum()) or 1.0
     strays = np.sqrt(squares) * radius(1.0, draws, alarm / 2 / max(mean.size, 1)) + rounding
     strays = np.where(reach > 0, strays, np.inf)  # where nothing is attended to, no chance is taken
-    along_strays = radius(along_squares, draws, alarm / 2) + float((np.abs(centred) * rounding).sum())
+    along_strays = radius(along_squares, draws, alarm / 2) + float(
+        (np.abs(centred) * np.where(judged, rounding, 0)).sum()
+    )
     return Means(mean, expected, strays, float((centred * (mean - expected)).sum()) / norm, along_strays / norm)
 
 

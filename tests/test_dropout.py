@@ -171,6 +171,20 @@ def test_where_nothing_is_revealed_the_mean_tells(fault: type[Attention]) -> Non
     assert kinds(replace(PLAIN, check=("output",)), fault()) == {"dropout-mean"}
 
 
+def test_what_may_overflow_is_not_judged() -> None:
+    case = replace(PLAIN, id="dropout-overflow", dtype="float16", check=("output",), data=Data(magnitude=100.0))
+    scene = Scene(problem_of(case), ENVELOPE)
+    bounds = scene.everything[0].bounds["attn_output"]
+    assert np.isinf(bounds).any()
+    assert np.isfinite(bounds).any()
+    assert isinstance(judge(case, CONTROL()), Agrees)
+    outputs = [CONTROL().attend(one).attn_output for one in draws_of(scene.problem)]
+    outputs = [np.where(np.isinf(bounds), np.nan, output) for output in outputs]
+    means = means_of(scene, outputs, dropped=False, alarm=1e-10)
+    assert np.isfinite(means.along)
+    assert np.isfinite(means.mean).all()
+
+
 def test_means_measure_the_loss_along_the_output() -> None:
     scene = Scene(problem_of(PLAIN), ENVELOPE)
     outputs = [dropout_faults.NotRescaled().attend(one).attn_output for one in draws_of(scene.problem)]
