@@ -5,7 +5,7 @@ Structure comes before numbers: presence, shape, dtype, fully blocked rows, fini
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -19,19 +19,23 @@ from conformance.verdict import Agrees, Diverges, Finding, Kind, Measure, Worst
 
 def compare(expectation: Expectation, actual: dict[str, Array | None], policy: Policy) -> Agrees | Diverges:
     """Judge every output by name; an output that is None was promised and not given."""
-    findings: list[Finding] = []
+    findings = list(structure(expectation, actual))
+    unfit = {finding.output for finding in findings if finding.kind in ("missing", "shape")}
     measures: list[Measure] = []
     for name, array in actual.items():
-        if array is None:
-            findings.append(Finding(name, "missing", f"{name} was asked for and not returned"))
-            continue
-        misshapen = list(_shape(expectation, name, array))
-        findings += misshapen
-        if any(finding.kind == "shape" for finding in misshapen):
-            continue
-        measures.append(measure_of(expectation, name, array))
-        findings += _numbers(expectation, name, array, policy)
+        if array is not None and name not in unfit:
+            measures.append(measure_of(expectation, name, array))
+            findings += _numbers(expectation, name, array, policy)
     return Diverges(tuple(findings), tuple(measures)) if findings else Agrees(tuple(measures))
+
+
+def structure(expectation: Expectation, actual: Mapping[str, Array | None]) -> Iterator[Finding]:
+    """Outputs that are missing, or of the wrong shape or dtype."""
+    for name, array in actual.items():
+        if array is None:
+            yield Finding(name, "missing", f"{name} was asked for and not returned")
+        else:
+            yield from _shape(expectation, name, array)
 
 
 def judged_outputs(

@@ -43,6 +43,7 @@ def facts_of(case: Case) -> dict[str, Any]:
         "layout": case.layout,
         "sharing": case.sharing,
         "calls": case.calls,
+        "relation": case.relation or "none",
         "bias": case.bias,
         "bias_kv": case.bias_kv,
         "zero_attention": case.zero_attention,

@@ -32,6 +32,7 @@ from conformance.vocabulary import (
     MaskRoute,
     Pattern,
     Regime,
+    Relation,
     Sharing,
     Side,
 )
@@ -126,10 +127,11 @@ class Data:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a case is written."""
+    """Where a case is written: as an entry of its own, or by a matrix."""
 
     file: str
     line: int
+    entry: bool = False
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,7 @@ class Case:
     layout: Layout = "contiguous"
     sharing: Sharing = "separate"
     calls: Calls = "once"
+    relation: Relation | None = None
     bias: bool = True
     bias_kv: bool = False
     zero_attention: bool = False

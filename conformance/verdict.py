@@ -23,6 +23,7 @@ Kind = Literal[
     "inexact",  # an exact case is not bit-equal
     "value",  # an element lies outside the bound
     "unstable",  # a repeated call answers differently
+    "relation",  # two calls, or two parts of one answer, that must agree do not
     "as-contract",  # an observed case where the subject does what the contract would ask
 ]
 

@@ -29,6 +29,7 @@ Regime = Literal[
 Layout = Literal["contiguous", "transposed", "negative-stride", "broadcast"]
 Sharing = Literal["separate", "self", "key-value", "equal-copies"]
 Calls = Literal["once", "repeated", "one-sample-at-a-time"]
+Relation = Literal["keys-permuted", "keys-appended", "batch-split", "heads-permuted", "scores-shifted", "conservation"]
 Check = Literal["output", "weights", "gradients"]
 IllFormed = Literal[
     "value-longer-than-key",

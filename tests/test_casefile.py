@@ -48,7 +48,7 @@ def test_a_case_knows_its_suite_its_reason_and_its_line(tmp_path: Path) -> None:
     text = "suite: causal\nwhy: order matters\ninclude:\n  - {name: a}\n  - name: b\n    why: another\n"
     first, second = cases_of(tmp_path, text)
     assert (first.id, first.suite, first.why) == ("causal/a", "causal", "order matters")
-    assert first.source == Source("cases/file.yaml", 4)
+    assert first.source == Source("cases/file.yaml", 4, entry=True)
     assert (second.why, second.source.line) == ("another", 5)
 
 

@@ -38,6 +38,7 @@ LITERALS = (
         vocabulary.Layout,
         vocabulary.Sharing,
         vocabulary.Calls,
+        vocabulary.Relation,
         vocabulary.MaskRoute,
         vocabulary.Axes,
         vocabulary.Pattern,

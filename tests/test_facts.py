@@ -32,6 +32,7 @@ def test_the_facts_of_a_plain_case(tmp_path: Path) -> None:
         "layout": "contiguous",
         "sharing": "separate",
         "calls": "once",
+        "relation": "none",
         "bias": True,
         "bias_kv": False,
         "zero_attention": False,

@@ -12,6 +12,7 @@ from conformance.casefile.located import Document, Loc
 from conformance.casefile.masks import Complaint, flaws, normal_form, resolve
 from conformance.casefile.model import CaseKeys, DataKeys, ExpectKeys, MaskKeys, RaisesKeys, ScopeKeys
 from conformance.casefile.names import SIZE_PREFIXES
+from conformance.casefile.related import blocked_row_complaints, relation_complaints
 from conformance.casefile.sizes import resolve_sizes, size_complaints
 from conformance.errors import Fault
 from conformance.spec import Case, Data, Literals, Mask, Source
@@ -19,7 +20,18 @@ from conformance.spec import Case, Data, Literals, Mask, Source
 SIZES = tuple(SIZE_PREFIXES)
 DEFAULTS: Mapping[str, Any] = {
     name: Case.__dataclass_fields__[name].default
-    for name in ("dtype", "mask_route", "layout", "sharing", "calls", "bias", "bias_kv", "zero_attention", "scale")
+    for name in (
+        "dtype",
+        "mask_route",
+        "layout",
+        "sharing",
+        "calls",
+        "relation",
+        "bias",
+        "bias_kv",
+        "zero_attention",
+        "scale",
+    )
 } | {
     "mask": {},
     "data": {"regime": "normal", "magnitude": 1.0},
@@ -187,6 +199,11 @@ class Builder:
             literals=literals or _NO_LITERALS, subjects=scope.subjects, tags=scope.tags,
             **values,
         )  # fmt: skip
+        complaints = list(blocked_row_complaints(case))
+        for complaint in complaints:
+            self.complain(complaint, cells, scope.loc, name)
+        if complaints:
+            return None
         self.cases.append(case)
         return case
 
@@ -233,6 +250,7 @@ def _call_complaints(
             )
     elif expect == "raises":
         yield Complaint(("expect", "ill_formed"), (), "only an ill-formed call raises: say what is ill_formed")
+    yield from relation_complaints(values, sizes)
     if data.get("poison") is not None and not values["mask"].keys() - {"additive"}:
         yield Complaint(("data", "mask"), (), "poison needs a mask that blocks a key for every query of a sample")
     if data["regime"] == "literal" and not (literals and literals.given):

@@ -147,6 +147,9 @@ class CaseKeys(Sizes):
     layout: Annotated[vocabulary.Layout, Field(description="memory layout of the inputs")] = NOTHING
     sharing: Annotated[vocabulary.Sharing, Field(description="which inputs are one object, or equal")] = NOTHING
     calls: Annotated[vocabulary.Calls, Field(description="how the subject is called")] = NOTHING
+    relation: Annotated[vocabulary.Relation | None, Field(description="what is compared instead of the reference")] = (
+        NOTHING
+    )
     bias: Annotated[bool, Field(description="projections have biases; true when left out")] = NOTHING
     bias_kv: Annotated[bool, Field(description="one learnt row more in keys and values")] = NOTHING
     zero_attention: Annotated[bool, Field(description="one row of zeros more in keys and values")] = NOTHING

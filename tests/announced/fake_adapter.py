@@ -10,6 +10,8 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from adapters.numpy_reference import NumpyReference
 from conformance.adapter import Adapter, Script
 from conformance.problem import Outputs, Problem
@@ -58,6 +60,18 @@ class OffInWeights(OffByOne):
 
     def script(self, problem: Problem, samples: Sequence[Problem]) -> Script:
         raise LookupError("no script today")
+
+
+class Ordered(Right):
+    """Where a key stands leaks into the output."""
+
+    name = "fake/order"
+
+    def attend(self, problem: Problem) -> Outputs:
+        outputs = super().attend(problem)
+        place = np.arange(problem.key.shape[1], dtype=problem.key.dtype)
+        leak = (place @ problem.key)[:, None, :1]
+        return replace(outputs, attn_output=outputs.attn_output + leak)
 
 
 class Worthless(Right):
@@ -154,6 +168,7 @@ ADAPTER = Adapter(
             Right,
             OffByOne,
             OffInWeights,
+            Ordered,
             Worthless,
             Single,
             Raising,
