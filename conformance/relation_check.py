@@ -74,5 +74,5 @@ def _broken(expectation: Expectation, name: str, actual: Array) -> Iterator[Find
     broken = ~same & np.isfinite(bound)
     if broken.any():
         worst = worst_element(expected, actual, bound, broken)
-        text = f"{name} does not keep the relation {expectation.case.relation}"
+        text = f"{name} does not keep the relation {expectation.case.relation}; expected is what its other side gives"
         yield Finding(name, "relation", text, int(broken.sum()), broken.size, worst)

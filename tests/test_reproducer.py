@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -207,6 +208,12 @@ def test_subjects_of_this_project_on_numpy_have_no_script() -> None:
     names = [name for adapter in adapters() if adapter.framework == "numpy" for name in adapter.subjects]
     assert names
     assert [script_of(pair_of("plain", name)) for name in names] == [None] * len(names)
+
+
+def test_a_relation_has_no_script() -> None:
+    related = pair_of("plain", "torch/mha")
+    assert script_of(related) is not None
+    assert script_of(replace(related, case=replace(related.case, relation="heads-permuted"))) is None
 
 
 def test_a_problem_that_cannot_be_written_down_has_no_script(monkeypatch: pytest.MonkeyPatch) -> None:
