@@ -78,6 +78,8 @@ class _JaxSubject:
         """Mixed policies and appended keys, which JAX does not have."""
         if case.mixed:
             return Unsupported("JAX has no mixed-precision policy: arrays are computed in their own dtype")
+        if case.ill_formed == "mask-device":
+            return Unsupported("a second device of JAX's would have to be configured for the whole process")
         if case.bias_kv or case.zero_attention:
             return Unsupported("dot_product_attention has no appended key and value rows", DOCUMENTATION)
         return None
@@ -167,6 +169,8 @@ class DotProductAttentionJit(_JaxSubject):
         """Besides what no JAX subject has: values of another width than keys."""
         if case.value_head_dim != case.head_dim:
             return Unsupported("the value array must have the same shape as the key array", DOCUMENTATION)
+        if case.ill_formed in ("embed-dim-not-divisible", "zero-heads"):
+            return Unsupported("dot_product_attention takes heads that are split already", DOCUMENTATION)
         return super().unsupported(case)
 
     def attention(self, query: Any, key: Any, value: Any, masks: Arrays, static: Static) -> tuple[Any, Any]:

@@ -45,7 +45,11 @@ def mha_script(
     roles = [names[role] if batch_first else f"{names[role]}_first" for role in ROLES]
     wanted = ["need_weights=True", "average_attn_weights=False"] if weights else ["need_weights=False"]
     left = "attn_output, attn_weights" if weights else "attn_output, _"
-    swapped = [f"{name}_first = {name}.transpose(0, 1)" for name in dict.fromkeys(names.values()) if not batch_first]
+    swapped = [
+        f"{name}_first = {name}" + (".transpose(0, 1)" if getattr(problem, name).ndim == 3 else "")
+        for name in dict.fromkeys(names.values())
+        if not batch_first
+    ]
     call = bracketed(f"{left} = module(", [*roles, *_passed(masks, varying), *wanted], ")")
     fast = 'mock.patch("torch._native_multi_head_attention", wraps=torch._native_multi_head_attention) as fast_path'
     return Plan(

@@ -15,7 +15,8 @@ from conformance.compare import row_sums
 from conformance.expectation import Expectation, sample_of
 from conformance.pair import Pair
 from conformance.problem import Problem
-from conformance.run import ACCIDENTS, expected, policy_of
+from conformance.refusal import ACCIDENTS
+from conformance.run import expected, policy_of
 from conformance.spec import Array, Case
 from conformance.tensors import parameter_names, problem_of
 
