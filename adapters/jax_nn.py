@@ -78,8 +78,6 @@ class _JaxSubject:
         """Mixed policies and appended keys, which JAX does not have."""
         if case.mixed:
             return Unsupported("JAX has no mixed-precision policy: arrays are computed in their own dtype")
-        if case.ill_formed == "mask-device":
-            return Unsupported("a second device of JAX's would have to be configured for the whole process")
         if case.bias_kv or case.zero_attention:
             return Unsupported("dot_product_attention has no appended key and value rows", DOCUMENTATION)
         return None

@@ -229,8 +229,6 @@ def _unsupported(case: Case) -> str | None:
         return "Keras' attention layers have no bias row for keys and values"
     if case.zero_attention:
         return "Keras' attention layers have no zero-attention row"
-    if case.ill_formed == "mask-device":
-        return "a second device of TensorFlow's would have to be configured for the whole process"
     if case.ill_formed == "embed-dim-not-divisible":
         return "Keras takes the head width as its own argument and never divides the model width by heads"
     return None
