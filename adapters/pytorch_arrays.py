@@ -37,9 +37,12 @@ def tensor_of(array: Array) -> torch.Tensor:
 
 
 def array_of(tensor: torch.Tensor) -> Array:
-    """A NumPy copy in the tensor's own dtype; bfloat16 becomes ``ml_dtypes.bfloat16``. NaN for a tensor without data."""
+    """A NumPy copy in the tensor's own dtype; bfloat16 becomes ``ml_dtypes.bfloat16``.
+
+    A tensor on the meta device has no numbers: each comes as NaN.
+    """
     tensor = tensor.detach().contiguous()
-    if tensor.is_meta:  # it has no numbers
+    if tensor.is_meta:
         tensor = torch.full_like(tensor, torch.nan, device="cpu")
     if tensor.dtype == torch.bfloat16:
         return np.array(tensor.view(torch.int16).numpy()).view(ml_dtypes.bfloat16)

@@ -23,7 +23,8 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 def refused(error: Exception) -> str:
     """The type of what was raised and its whole message, on one line and without the colours of a terminal."""
-    return f"raised {type(error).__name__}: {' '.join(_COLOUR.sub('', str(error)).split())}"
+    message = " ".join(_COLOUR.sub("", str(error)).split())
+    return f"raised {type(error).__name__}" + (f": {message}" if message else ", without a message")
 
 
 def accepted(case: Case, outputs: Outputs, policy: Policy) -> Finding:

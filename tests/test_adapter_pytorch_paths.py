@@ -92,6 +92,14 @@ ILL_FORMED: dict[str, dict[str, Any]] = {
     "padding-mask-as-attention-mask": {"mask": Mask(key_padding=Padding((7, 3)))},
     "padding-mask-wrong-batch": {"mask": Mask(key_padding=Padding((7, 3)))},
     "query-width": {},
+    "key-width": {},
+    "query-rank": {},
+    "key-rank": {},
+    "batch-mismatch": {},
+    "mask-heads": {"mask": Mask(explicit=Explicit("random", "BHTS"))},
+    "mask-batch": {"mask": Mask(explicit=Explicit("random", "BHTS"))},
+    "mask-device": {"mask": Mask(explicit=Explicit("random"))},
+    "heads-not-divisible-by-kv-heads": {"num_kv_heads": 2},
 }
 
 
@@ -99,7 +107,7 @@ ILL_FORMED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", CONTRACT)
 def test_ill_formed_calls_raise_value_errors(name: str, fault: Any) -> None:
     problem = problem_of(case_of(ill_formed=fault, check=("output",), **ILL_FORMED[fault]))
-    with pytest.raises(ValueError, match=r"must|not divisible|differ in length"):
+    with pytest.raises(ValueError, match=r"must|not divisible|differ in length|blocked is on meta"):
         SUBJECTS[name].attend(problem)
 
 

@@ -51,12 +51,13 @@ def origin(error: BaseException) -> Path:
     return Path(traceback.extract_tb(error.__traceback__)[-1].filename)
 
 
-def raised_by(call: Callable[[], Any]) -> Exception | None:
+def raised_by(call: Callable[[], Any]) -> BaseException | None:
+    """What the call raises."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
             call()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # whatever is raised is traced to its origin
             return error
     return None
 

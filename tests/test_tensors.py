@@ -10,7 +10,7 @@ import pytest
 
 from conformance.problem import Problem
 from conformance.reference import reference_of
-from conformance.spec import NUMPY_DTYPES, Array, Case, Data, Explicit, Literals, Mask, Padding
+from conformance.spec import NUMPY_DTYPES, Array, Data, Explicit, Literals, Mask, Padding
 from conformance.tensors import parameter_names, problem_of, shapes
 from tests.drawn_problems import case_like
 
