@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from adapters.pytorch import ADAPTER
+from conformance.refusal import ACCIDENTS
 from conformance.spec import NUMPY_DTYPES, Additive, Data, Explicit, Mask, Padding
 from conformance.tensors import problem_of
 from tests.pytorch_oracle import assert_agrees, case_of, inference_case, reference
@@ -135,6 +136,12 @@ def test_dropout_of_the_handwritten_module_scales_what_it_keeps_and_rests_in_eva
 
 
 # ---- proofs of paths, and translations that must not be lost ------------------------------------------------------
+
+
+def test_another_path_is_no_refusal() -> None:
+    from adapters.pytorch_arrays import OtherPathRan
+
+    assert issubclass(OtherPathRan, ACCIDENTS)
 
 
 def test_the_fast_path_is_proven() -> None:

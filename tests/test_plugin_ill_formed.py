@@ -42,8 +42,9 @@ def test_type_and_message_of_a_refusal_are_kept(
 ) -> None:
     project.cases("small", *SUBJECTS, body=BODY)
     project.pytest_here()
+    refusal = "explicit mask must be Boolean, got int64; an additive mask is a separate argument"
     refusals = {
-        "fake/right": "raised ValueError: explicit mask must be Boolean, got int64; an additive mask is a separate argument",
+        "fake/right": f"raised ValueError: {refusal}",
         "fake/raising": "raised RuntimeError: no kernel for this problem",
     }
     stored = (project.run().folder / "results.jsonl").read_text("utf-8")
