@@ -167,6 +167,8 @@ class DotProductAttentionJit(_JaxSubject):
         """Besides what no JAX subject has: values of another width than keys."""
         if case.value_head_dim != case.head_dim:
             return Unsupported("the value array must have the same shape as the key array", DOCUMENTATION)
+        if case.ill_formed in ("embed-dim-not-divisible", "zero-heads"):
+            return Unsupported("dot_product_attention takes heads that are split already", DOCUMENTATION)
         return super().unsupported(case)
 
     def attention(self, query: Any, key: Any, value: Any, masks: Arrays, static: Static) -> tuple[Any, Any]:

@@ -49,7 +49,7 @@ class _OwnModule(TorchSubject):
     def _forward(self, module: Any, problem: Problem) -> Callable[..., tuple[torch.Tensor, torch.Tensor | None]]:
         from adapters.pytorch_masks import module_masks, tensors
 
-        masks = tensors(module_masks(problem))
+        masks = tensors(problem.case, module_masks(problem))
         return lambda query, key, value: module(query=query, key=key, value=value, **masks)
 
     def _module(self, case: Case) -> Projections:
@@ -185,7 +185,7 @@ class SdpaMath(_OwnModule):
     def _forward(self, module: Any, problem: Problem) -> Callable[..., tuple[torch.Tensor, torch.Tensor | None]]:
         from adapters.pytorch_masks import sdpa_masks, tensors
 
-        masks = tensors(sdpa_masks(problem))
+        masks = tensors(problem.case, sdpa_masks(problem))
         return lambda query, key, value: module(self.backend, query, key, value, **masks)
 
 

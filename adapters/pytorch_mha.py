@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 MHA_DOCUMENTATION = "https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html"
 WIDTH_FAULTS = ("embed-dim-not-divisible", "zero-heads")
-NOT_SHARED_FAULTS = ("value-longer-than-key", "key-longer-than-value", "query-width")
 
 
 class TorchSubject:
@@ -69,7 +68,7 @@ class MultiheadAttention(TorchSubject):
         from adapters.pytorch_arrays import answer
         from adapters.pytorch_masks import mha_masks, tensors
 
-        module, masks = self._module(problem.case), tensors(mha_masks(problem))
+        module, masks = self._module(problem.case), tensors(problem.case, mha_masks(problem))
         return answer(
             problem,
             module,
@@ -93,7 +92,7 @@ class MultiheadAttention(TorchSubject):
         self, module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], masks: dict[str, Any]
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         if not self.batch_first:
-            swapped = {id(tensor): tensor.transpose(0, 1) for tensor in inputs}
+            swapped = {id(tensor): tensor.transpose(0, 1) if tensor.dim() == 3 else tensor for tensor in inputs}
             inputs = tuple(swapped[id(tensor)] for tensor in inputs)
         query, key, value = inputs
         attn_output, attn_weights = module(
@@ -163,7 +162,7 @@ class MultiheadAttentionInference(MultiheadAttention):
         """What ``nn.MultiheadAttention`` cannot do, and what its documentation excludes from the fast path."""
         floats = case.mask.additive is not None or (case.mask_route == "additive" and bool(case.mask.parts))
         for met, reason in (
-            (case.sharing != "self" or case.ill_formed in NOT_SHARED_FAULTS, "query, key and value being one tensor"),
+            (case.sharing != "self", "query, key and value being one tensor"),
             (not case.bias, "biases"),
             (case.num_heads % 2 == 1, "an even number of heads"),
             (case.bias_kv or case.zero_attention, "no extra keys"),

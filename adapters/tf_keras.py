@@ -134,8 +134,10 @@ class KerasMha:
         if case.ill_formed is None:
             return self._program(key)
         layer = self._new_layer(options)
-        query_shape = (*problem.query.shape[:-1], options.embed_dim)  # the declared width, whatever the query has
-        layer.build(query_shape=query_shape, value_shape=problem.value.shape, key_shape=problem.key.shape)
+        shapes = (problem.query.shape, problem.value.shape, problem.key.shape)
+        widths = (options.embed_dim, options.vdim, options.kdim)  # as declared, whatever the arrays have
+        query, value, key_ = ((*shape[:-1], width) for shape, width in zip(shapes, widths, strict=True))
+        layer.build(query_shape=query, value_shape=value, key_shape=key_)
         return self._new_program(layer, key)
 
     def _build_program(self, key: ProgramKey) -> Program:

@@ -19,14 +19,12 @@ from conformance.compare import compare, judged_outputs
 from conformance.expectation import Answer, Expectation, sample_of
 from conformance.policy import ENVELOPE, Policy
 from conformance.problem import Outputs, Problem
+from conformance.refusal import ACCIDENTS, accepted, refused
 from conformance.relation_check import expectations, hold
 from conformance.relations import relation_of
 from conformance.spec import Array, Case, Unsupported
 from conformance.tensors import fingerprint, parameter_names, problem_of
-from conformance.verdict import Agrees, Diverges, Errored, Finding, Verdict
-
-# An ill-formed call must be refused; these exceptions are accidents, not refusals.
-ACCIDENTS = (AttributeError, NameError, ImportError, KeyError, NotImplementedError, MemoryError)
+from conformance.verdict import Agrees, Diverges, Errored, Verdict
 
 
 DROPPED = "dropped: a subject that ignores its {parts} mask could not be caught by this generated case"
@@ -117,12 +115,13 @@ def _refusal(case: Case, subject: Subject, seconds: dict[str, float]) -> Verdict
     problem = problem_of(case)
     try:
         with _timed(seconds, "subject"):
-            subject.attend(problem)
+            outputs = subject.attend(problem)
     except ACCIDENTS as error:
         return errored(error)
     except Exception as error:
-        return Agrees(note=f"raised {type(error).__name__}: {error}")
-    return Diverges((Finding("call", "accepted", f"the ill-formed call ({case.ill_formed}) was accepted"),))
+        return Agrees(note=refused(error))
+    with _timed(seconds, "compare"):
+        return Diverges((accepted(case, outputs, policy_of(subject)),))
 
 
 def _related(case: Case, subject: Subject, seconds: dict[str, float]) -> Outcome:

@@ -21,7 +21,8 @@ from conformance.casefile import sizes as casesizes
 from conformance.cli import main
 from conformance.errors import CaseFileError
 from conformance.policy import ENVELOPE
-from conformance.run import ACCIDENTS, judge
+from conformance.refusal import ACCIDENTS
+from conformance.run import judge
 from conformance.spec import Case, Literals
 from conformance.store import Status
 from conformance.verdict import Agrees, Diverges, Errored, Kind

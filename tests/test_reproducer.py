@@ -224,3 +224,11 @@ def test_a_problem_that_cannot_be_written_down_has_no_script(monkeypatch: pytest
 
     monkeypatch.setattr(subject, "script", refuse, raising=False)
     assert script_of(pair_of("plain", "torch/mha")) is None
+
+
+def test_a_key_that_stays_wide_beside_narrow_inputs_has_no_script() -> None:
+    pytest.importorskip("torch")
+    case = replace(KINDS["ill-formed-mixed-dtypes"], dtype="bfloat16")
+    pair = Pair(case, facts_of(case), "torch/mha", adapter_of("torch/mha"), (0, 0))
+    assert script_of(pair) is None
+    assert script_of(replace(pair, case=replace(case, ill_formed="key-width"))) is not None

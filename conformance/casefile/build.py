@@ -15,6 +15,7 @@ from conformance.casefile.names import SIZE_PREFIXES
 from conformance.casefile.related import blocked_row_complaints, relation_complaints
 from conformance.casefile.sizes import resolve_sizes, size_complaints
 from conformance.errors import Fault
+from conformance.malformed import lacking
 from conformance.spec import Case, Data, Literals, Mask, Source
 
 SIZES = tuple(SIZE_PREFIXES)
@@ -38,14 +39,6 @@ DEFAULTS: Mapping[str, Any] = {
     "ill_formed": None,
     "check": Case.__dataclass_fields__["check"].default,
     "expect": None,  # agree, or raises for an ill-formed call
-}
-_NEEDED_PART = {
-    "mask-target-too-long": "explicit",
-    "mask-source-too-long": "explicit",
-    "integer-mask": "explicit",
-    "mask-rank-1": "explicit",
-    "padding-mask-as-attention-mask": "key_padding",
-    "padding-mask-wrong-batch": "key_padding",
 }
 
 
@@ -241,9 +234,11 @@ def _call_complaints(
 ) -> Iterator[Complaint]:
     ill_formed, expect, data = values["ill_formed"], values["expect"], values["data"]
     if ill_formed is not None:
-        part = _NEEDED_PART.get(ill_formed)
-        if part is not None and part not in values["mask"]:
-            yield Complaint(("ill_formed", "mask"), (), f"ill_formed {ill_formed} needs a mask with {part}")
+        axes = values["mask"].get("explicit", {}).get("axes")
+        square = sizes["batch"] == sizes["target_length"]
+        lacks = lacking(ill_formed, values["mask"], axes, values["sharing"], square=square)
+        if lacks is not None:
+            yield Complaint(("ill_formed", lacks[0]), (), lacks[1])
         if expect == "agree":
             yield Complaint(
                 ("expect", "ill_formed"), (), "an ill-formed call has no answer to agree with: expect raises"

@@ -16,6 +16,7 @@ from adapters.numpy_reference import NumpyReference
 from conformance.adapter import Adapter, Script
 from conformance.problem import Outputs, Problem
 from conformance.spec import Case, Unsupported
+from conformance.tensors import problem_of
 
 
 class Right:
@@ -103,6 +104,24 @@ class Raising(Right):
         raise RuntimeError("no kernel\nfor this problem")
 
 
+class Lenient(Right):
+    """Answers an ill-formed call as if it were well-formed."""
+
+    name = "fake/lenient"
+
+    def attend(self, problem: Problem) -> Outputs:
+        return super().attend(problem_of(replace(problem.case, ill_formed=None)))
+
+
+class Careless(Right):
+    """Stumbles over an ill-formed call by accident."""
+
+    name = "fake/careless"
+
+    def attend(self, problem: Problem) -> Outputs:
+        raise AttributeError("no attribute 'ndim'")
+
+
 class Limited(Right):
     name = "fake/limited"
 
@@ -172,6 +191,8 @@ ADAPTER = Adapter(
             Worthless,
             Single,
             Raising,
+            Lenient,
+            Careless,
             Limited,
             Unmade,
             Warned,
