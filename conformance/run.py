@@ -26,7 +26,6 @@ from conformance.spec import Array, Case, Unsupported
 from conformance.tensors import fingerprint, parameter_names, problem_of
 from conformance.verdict import Agrees, Diverges, Errored, Verdict
 
-
 DROPPED = "dropped: a subject that ignores its {parts} mask could not be caught by this generated case"
 
 
