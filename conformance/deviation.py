@@ -19,7 +19,7 @@ _ALIKE = 1e-6  # by which S² may fall short of n Σ t² for n terms to be one a
 
 def squared(value: Array) -> Array:
     """Square in float64."""
-    square: Array = np.square(value.astype(np.float64))
+    square: Array = np.square(value.astype(np.float64, copy=False))
     return square
 
 
@@ -75,22 +75,23 @@ class DeviationRules(Rules):
         S is the sum: where terms have one sign, partial sums grow towards it, and so do their roundings. Where all
         terms are the same number, errors do not average out, and their amplitudes add.
         """
-        first, second, own = left.value.astype(np.float64), right.value.astype(np.float64), self.variance(arithmetic)
+        first, second = (operand.value.astype(np.float64, copy=False) for operand in (left, right))
+        first_squared, own = np.square(first), self.variance(arithmetic)
         count = np.count_nonzero(first, axis=-1, keepdims=True) if terms is None else terms.max(axis=-1, keepdims=True)
         count = count + 1 + 2 * self.casts(arithmetic)
         sums = squared(value) if addend is None else squared(value) + squared(addend.value)
-        variance = np.square(first) @ np.square(right.error) + own * count / 3 * sums
-        variance += (np.square(left.error) + own * (count / 6 + 1) * np.square(first)) @ np.square(second)
+        variance = first_squared @ np.square(right.error) + own / 3 * count * sums
+        variance += (np.square(left.error) + own * (count / 6 + 1) * first_squared) @ np.square(second)
         if addend is not None:
             variance += np.square(addend.error)
-        rows, columns = alike(first, -1), alike(second, -2)
-        if rows.any() and columns.any():
-            variance = np.where(rows & columns, count * variance, variance)
+        rows = alike(first, -1)
+        if rows.any():
+            variance = np.where(rows & alike(second, -2), count * variance, variance)
         return Pair(value, np.sqrt(variance))
 
     def summed(self, pair: Pair, axis: int, value: Array, arithmetic: Format) -> Pair:
         """Sum along an axis in random order, likewise."""
-        terms, count = pair.value.astype(np.float64), pair.value.shape[axis] + self.casts(arithmetic)
+        terms, count = pair.value.astype(np.float64, copy=False), pair.value.shape[axis] + self.casts(arithmetic)
         own = count / 3 * squared(value) + count / 6 * np.square(terms).sum(axis=axis)
         variance = np.square(pair.error).sum(axis=axis) + self.variance(arithmetic) * own
         return Pair(value, np.sqrt(np.where(alike(terms, axis).squeeze(axis), count * variance, variance)))
