@@ -17,7 +17,7 @@ from statistics import geometric_mean
 
 import numpy as np
 
-from benchmarks.faults import FAULTS, WrongScale
+from benchmarks.faults import FAULTS, Fault, WrongScale
 from conformance.adapter import load
 from conformance.bounds import bounds_of
 from conformance.casefolder import case_files
@@ -74,15 +74,14 @@ def faults_table() -> Iterator[str]:
     yield "| fault | float64: bound / statistics / assert_close | float32: bound / statistics / assert_close |"
     yield "|---|---|---|"
     for fault in FAULTS:
-        cells = []
-        for dtype in ("float64", "float32"):
-            if dtype not in fault.dtypes:
-                cells.append("—")
-                continue
-            found = [measures(*planted(dtype, length, 8, seed), fault.subject) for length in LENGTHS for seed in SEEDS]
-            shares = [np.mean([any(map(judge, each)) for each in found]) for judge in JUDGES.values()]
-            cells.append(" / ".join(f"{100 * share:.0f} %" for share in shares))
+        cells = (shares(fault, dtype) if dtype in fault.dtypes else "—" for dtype in ("float64", "float32"))
         yield f"| {fault.label} | {' | '.join(cells)} |"
+
+
+def shares(fault: Fault, dtype: str) -> str:
+    found = [measures(*planted(dtype, length, 8, seed), fault.subject) for length in LENGTHS for seed in SEEDS]
+    flagged = (np.mean([any(map(judge, each)) for each in found]) for judge in JUDGES.values())
+    return " / ".join(f"{100 * share:.0f} %" for share in flagged)
 
 
 @cache
@@ -127,9 +126,9 @@ def subjects_table(patterns: Sequence[str]) -> Iterator[str]:
         verdict = examine(pair.case, load(pair.subject)).verdict
         if not isinstance(verdict, Agrees | Diverges):
             continue
-        found = {finding.output for finding in verdict.findings} if isinstance(verdict, Diverges) else set()
+        wrong = {finding.output for finding in verdict.findings} if isinstance(verdict, Diverges) else set()
         for measure in verdict.measures:
-            if measure.rms is not None and measure.output not in found:
+            if measure.rms is not None and measure.output not in wrong:
                 judged += 1
                 kind = "gradients" if measure.output.endswith(".gradient") else measure.output
                 place = (pair.subject, pair.case.compute, kind)
@@ -138,10 +137,8 @@ def subjects_table(patterns: Sequence[str]) -> Iterator[str]:
     yield f"| subject | {' | '.join(f'{dtype}: output / weights / gradients' for dtype in dtypes)} |"
     yield "|---|---|---|---|---|"
     for subject in dict.fromkeys(subject for subject, _, _ in largest):
-        cells = [
-            " / ".join(f"{largest[place]:.1f}" if (place := (subject, dtype, kind)) in largest else "—" for kind in kinds)
-            for dtype in dtypes
-        ]
+        found = [[largest.get((subject, dtype, kind)) for kind in kinds] for dtype in dtypes]
+        cells = [" / ".join("—" if size is None else f"{size:.1f}" for size in sizes) for sizes in found]
         yield f"| {subject} | {' | '.join(cells)} |"
     yield ""
     yield f"({judged:,} outputs.)"
@@ -149,7 +146,7 @@ def subjects_table(patterns: Sequence[str]) -> Iterator[str]:
 
 def exponentials_table() -> Iterator[str]:
     """Error of exp inside softmax, measured and declared, and what declaring it is worth."""
-    yield "| subject | exp measured: float64 / float32 | declared | envelope's bound over its own | envelope's σ over its own |"
+    yield "| subject | exp measured: float64 / float32 | declared | envelope's bound / own | envelope's σ / own |"
     yield "|---|---|---|---|---|"
     for name, make in SOFTMAX.items():
         softmax, policy = make(), policy_of(load(name))
@@ -189,6 +186,9 @@ class Table:
     def place(self) -> re.Pattern[str]:
         return re.compile(rf"(<!-- measured: {self.name} -->\n).*?(<!-- end -->)", re.DOTALL)
 
+    def put(self, page: str, text: str) -> str:
+        return self.place.sub(lambda found: found[1] + text + found[2], page)
+
 
 def tables(patterns: Sequence[str]) -> tuple[Table, ...]:
     return (
@@ -212,7 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(text, flush=True)
         if options.write:
             page = PAGE.read_text("utf-8")
-            PAGE.write_text(table.place.sub(lambda found: found[1] + text + found[2], page), "utf-8")  # noqa: B023
+            PAGE.write_text(table.put(page, text), "utf-8")
     return 0
 
 

@@ -73,7 +73,8 @@ class DeviationRules(Rules):
         """Matrix product whose n terms are added in random order: u²/6 [(n/3) S² + (n/6 + 1) Σ (a b)²] of its own.
 
         S is the sum: where terms have one sign, partial sums grow towards it, and so do their roundings. Where all
-        terms are the same number, errors do not average out, and their amplitudes add.
+        factors on one side are the same number, they have the same error, and it meets the sum of the other side; where
+        all terms are, their roundings are the same too, and amplitudes add.
         """
         first, second = (operand.value.astype(np.float64, copy=False) for operand in (left, right))
         first_squared, own = np.square(first), self.variance(arithmetic)
@@ -84,9 +85,14 @@ class DeviationRules(Rules):
         variance += (np.square(left.error) + own * (count / 6 + 1) * first_squared) @ np.square(second)
         if addend is not None:
             variance += np.square(addend.error)
-        rows = alike(first, -1)
+        rows, columns = alike(first, -1), alike(second, -2)
         if rows.any():
-            variance = np.where(rows & alike(second, -2), count * variance, variance)
+            one = np.square(left.error).max(axis=-1, keepdims=True, initial=0)
+            variance += rows * one * np.square(second.sum(axis=-2, keepdims=True))
+        if columns.any():
+            one = np.square(right.error).max(axis=-2, keepdims=True, initial=0)
+            variance += columns * one * np.square(first.sum(axis=-1, keepdims=True))
+        variance += (rows & columns) * (own / 3 * np.square(count)) * sums
         return Pair(value, np.sqrt(variance))
 
     def summed(self, pair: Pair, axis: int, value: Array, arithmetic: Format) -> Pair:

@@ -11,7 +11,7 @@ from conformance.bounds_backward import BackwardGraph
 from conformance.bounds_forward import ForwardGraph
 from conformance.deviation import LIMIT, DeviationRules, squared
 from conformance.policy import Policy
-from conformance.reference import Reference
+from conformance.reference import Reference, flat
 from conformance.running_error import Pair, Rules
 from conformance.softmax_error import largest_score
 from conformance.spec import Array, Case
@@ -112,25 +112,39 @@ class BackwardDeviation(BackwardGraph):
         error = d_context.error * np.sqrt(_sharing(weights))
         return super().d_value(weights, Pair(d_context.value, error))
 
+    def parameters(self, name: str, inputs: Pair, rows: Pair) -> dict[str, Pair]:
+        """dW and db. The errors that values bring into the context of every query meet the sum of the cotangents."""
+        shared = np.sqrt(_coherence(flat(rows.value)).mean())
+        return super().parameters(name, Pair(inputs.value, inputs.error * shared), rows)
+
     def d_scores(self, weights: Pair, d_context: Pair) -> Pair:
         """dS_j = P_j (dP_j − D), or P_j dP_j − P_j D."""
         rules, reference, narrow = self.rules, self.reference, self.arithmetic("softmax_gradient")
-        product = rules.product(
-            d_context, self.stages.value.transposed(), reference.weights, self.arithmetic("batched_products")
-        )
+        value, shared = self.stages.value, np.sqrt(_coherence(d_context.value))
+        value = Pair(value.value, value.error * shared).transposed()
+        product = rules.product(d_context, value, reference.weights, self.arithmetic("batched_products"))
         d_weights = np.square(rules.store(product).error)
         own, held, row_sum = squared(weights.value), np.square(weights.error), squared(reference.row_sum)
         centred = np.where(self.blocked, 0, squared(reference.weights - reference.row_sum))
         magnitude = own * squared(reference.weights)
-        sums = self.graph.terms / 3 * row_sum + (self.graph.terms / 6 + 1) * magnitude.sum(axis=-1, keepdims=True)
         inherited = (own * d_weights + held * centred).sum(axis=-1, keepdims=True)
-        difference = (1 - 2 * np.sqrt(own)) * d_weights + inherited
-        difference = difference + _sharing(weights) * rules.variance(narrow) * sums
+        row = rules.variance(narrow) * self.sums(row_sum, magnitude) + row_sum * self.drift(own)
+        difference = (1 - 2 * np.sqrt(own)) * d_weights + inherited + _sharing(weights) * row
         if self.graph.policy.flash:
             difference = np.maximum(difference, d_weights + _sharing(weights) * self.flash_row_sum(d_context))
         rounding = rules.variance(narrow) * (1 + rules.casts(narrow)) * (magnitude + own * (row_sum + centred))
         variance = np.where(self.blocked, 0, held * centred + own * np.maximum(difference, 0) + rounding)
         return rules.store(Pair(reference.scores, np.sqrt(variance)), *self.graph.holdings(2))
+
+    def sums(self, total: Array | float, squares: Array) -> Array:
+        """(n/3) S² + (n/6 + 1) Σ t² of each row, [B, H, T, 1]."""
+        terms = self.graph.terms
+        return np.asarray(terms / 3 * total + (terms / 6 + 1) * squares.sum(axis=-1, keepdims=True))
+
+    def drift(self, own: Array) -> Array:
+        """Variance of Σ P about 1: of the sum it was divided by, of the division and of storing."""
+        softmax, storage = self.rules.variance(self.arithmetic("softmax")), self.rules.variance(self.rules.storage)
+        return np.asarray(softmax * self.sums(1.0, own) + (softmax + storage) * own.sum(axis=-1, keepdims=True))
 
     def flash_row_sum(self, d_context: Pair) -> Array:
         """Variance of D as rowsum(dcontext · context), [B, H, T, 1]."""
@@ -140,6 +154,14 @@ class BackwardDeviation(BackwardGraph):
         sums = width / 3 * squared(self.reference.row_sum) + (width / 6 + 1) * (left * right).sum(-1, keepdims=True)
         own = self.rules.variance(self.arithmetic("softmax_gradient")) * sums
         return np.asarray(inherited.sum(axis=-1, keepdims=True) + own)
+
+
+def _coherence(value: Array) -> Array:
+    """(Σ x)²/Σ x² over the queries, at least 1: n where all n are the same, about 1 where signs are mixed. The variance
+    of an error that all queries share is raised by it, for their sum to have the whole; [..., 1, d]."""
+    total = squared(value.sum(axis=-2, keepdims=True))
+    squares = squared(value).sum(axis=-2, keepdims=True)
+    return np.asarray(np.maximum(total / np.where(squares > 0, squares, 1), 1))
 
 
 def _sharing(weights: Pair) -> Array:

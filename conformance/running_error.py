@@ -65,7 +65,8 @@ def term_count(left: Pair, right: Pair) -> Array:
 
 
 def _nonzero(pair: Pair) -> Array:
-    return (pair.magnitude != 0).astype(np.float32)  # exact up to 2²⁴ terms; what is not known (NaN) can differ
+    differs: Array = (pair.magnitude != 0).astype(np.float32)  # exact up to 2²⁴ terms; NaN, not known, can differ
+    return differs
 
 
 def half_ulp(magnitude: Array, storage: Format) -> Array:

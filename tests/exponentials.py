@@ -52,7 +52,7 @@ SOFTMAX: Mapping[str, Callable[[], Softmax]] = {  # by a subject whose softmax i
     "keras/mha@xla": lambda: tensorflow_softmax(compiled=True),
     "jax/dpa@jit": jax_softmax,
 }
-DIVISION = 4.0  # units: a quotient of two weights carries the rounding of both divisions, reciprocals included
+DIVISION = 2.0  # units: each of the two weights of a quotient was divided by their sum, or multiplied by its reciprocal
 
 
 def scores_below_zero(dtype: str, rows: int) -> Array:

@@ -41,7 +41,7 @@ def ratio_text(ratio: float | None) -> str:
 
 
 def rms_text(rms: float | None) -> str:
-    """rms(error/σ) of an output, and whether rounding cannot explain it: in 16 bits that is no finding, but it shows."""
+    """rms(error/σ) of an output, and whether rounding cannot explain it: no finding in 16 bits, but it shows."""
     return ratio_text(rms) + (", unexplained" if rms is not None and rms > UNEXPLAINED else "")
 
 
