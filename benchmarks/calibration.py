@@ -1,6 +1,7 @@
 """How large rms(error/σ) is on correct subjects, and what the bound and the statistics each find.
 
-``python -m benchmarks.calibration`` prints the tables that docs/tolerance.md quotes; ``--write`` puts them there.
+``python -m benchmarks.calibration`` prints the tables that docs/tolerance.md quotes; ``--write`` puts them there. The
+figures of subjects are those of a recorded run of the default cases.
 """
 
 from __future__ import annotations
@@ -8,9 +9,8 @@ from __future__ import annotations
 import argparse
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from statistics import geometric_mean
@@ -20,7 +20,6 @@ import numpy as np
 from benchmarks.faults import FAULTS, Fault, WrongScale
 from conformance.adapter import load
 from conformance.bounds import bounds_of
-from conformance.casefolder import case_files
 from conformance.compare import judged_outputs
 from conformance.deviation import LIMIT
 from conformance.deviation_graph import deviations_of
@@ -29,10 +28,10 @@ from conformance.measure import measure_of
 from conformance.policy import ENVELOPE, Policy
 from conformance.problem import Problem
 from conformance.reference import reference_of
-from conformance.run import examine, expected, policy_of
+from conformance.run import expected, policy_of
 from conformance.spec import Case, Mask
-from conformance.suite import pairs_of
-from conformance.verdict import Agrees, Diverges, Measure
+from conformance.store import Row, latest_run, read_run
+from conformance.verdict import Measure
 from tests.drawn_problems import case_like
 from tests.exponentials import SOFTMAX, exponential_units
 from tests.planted.attention import Attention
@@ -116,27 +115,23 @@ def scaled(dtype: str, length: int, head_dim: int, seed: int, relative: float) -
     return measures(*planted(dtype, length, head_dim, seed), WrongScale(relative))
 
 
-def subjects_table(patterns: Sequence[str]) -> Iterator[str]:
-    """Largest rms(error/σ) of outputs without a finding, over the default cases."""
+def subjects_table(rows: Iterable[Row]) -> Iterator[str]:
+    """Largest rms(error/σ) of outputs that are right, or have a finding of statistics that nothing explains."""
     largest: dict[tuple[str, str, str], float] = defaultdict(float)
     judged = 0
-    for pair in pairs_of(case_files(ROOT / "cases"), ROOT, full=False):
-        if not any(fnmatchcase(pair.subject, pattern) for pattern in patterns) or pair.adapter.missing:
-            continue
-        verdict = examine(pair.case, load(pair.subject)).verdict
-        if not isinstance(verdict, Agrees | Diverges):
-            continue
-        wrong = {finding.output for finding in verdict.findings} if isinstance(verdict, Diverges) else set()
-        for measure in verdict.measures:
-            if measure.rms is not None and measure.output not in wrong:
+    for row in rows:
+        explained = row.status != "new"
+        wrong = {found["output"] for found in row.findings if explained or found["kind"] != "statistics"}
+        for measure in row.measures:
+            if measure["rms"] is not None and measure["output"] not in wrong:
                 judged += 1
-                kind = "gradients" if measure.output.endswith(".gradient") else measure.output
-                place = (pair.subject, pair.case.compute, kind)
-                largest[place] = max(largest[place], measure.rms)
+                kind = "gradients" if measure["output"].endswith(".gradient") else measure["output"]
+                place = (row.subject, row.facts["dtype"].removeprefix("mixed_"), kind)
+                largest[place] = max(largest[place], measure["rms"])
     dtypes, kinds = ("float64", "float32", "float16", "bfloat16"), ("attn_output", "attn_weights", "gradients")
     yield f"| subject | {' | '.join(f'{dtype}: output / weights / gradients' for dtype in dtypes)} |"
     yield "|---|---|---|---|---|"
-    for subject in dict.fromkeys(subject for subject, _, _ in largest):
+    for subject in sorted({subject for subject, _, _ in largest}):
         found = [[largest.get((subject, dtype, kind)) for kind in kinds] for dtype in dtypes]
         cells = [" / ".join("—" if size is None else f"{size:.1f}" for size in sizes) for sizes in found]
         yield f"| {subject} | {' | '.join(cells)} |"
@@ -190,9 +185,9 @@ class Table:
         return self.place.sub(lambda found: found[1] + text + found[2], page)
 
 
-def tables(patterns: Sequence[str]) -> tuple[Table, ...]:
+def tables(runs: Sequence[Path] = ()) -> tuple[Table, ...]:
     return (
-        Table("subjects", lambda: subjects_table(patterns)),
+        Table("subjects", lambda: subjects_table(row for run in runs for row in read_run(run).rows)),
         Table("faults", faults_table),
         Table("resolution", resolution_table),
         Table("exponentials", exponentials_table),
@@ -202,10 +197,11 @@ def tables(patterns: Sequence[str]) -> tuple[Table, ...]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.calibration", description=__doc__)
     parser.add_argument("tables", nargs="*", help="which tables; all by default")
-    parser.add_argument("--subjects", nargs="+", default=["*"], metavar="NAME", help="patterns of subjects")
+    parser.add_argument("--run", nargs="+", type=Path, metavar="FOLDER", help="recorded runs; the newest by default")
     parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.relative_to(ROOT)}")
     options = parser.parse_args(arguments)
-    for table in tables(options.subjects):
+    newest = latest_run(ROOT / "reports")
+    for table in tables(options.run or ([newest] if newest else [])):
         if options.tables and table.name not in options.tables:
             continue
         text = "\n".join(table.lines()) + "\n"

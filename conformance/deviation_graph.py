@@ -1,4 +1,8 @@
-"""The standard deviation of every output, carried along the same graph as its bound."""
+"""The standard deviation of every output, carried along the same graph as its bound.
+
+An error that many elements have in common is whole again when these are summed, where independent errors average out.
+Its variance is raised beforehand by the number of elements that share it (``_sharing``, ``_coherence``).
+"""
 
 from __future__ import annotations
 
@@ -157,15 +161,15 @@ class BackwardDeviation(BackwardGraph):
 
 
 def _coherence(value: Array) -> Array:
-    """(Σ x)²/Σ x² over the queries, at least 1: n where all n are the same, about 1 where signs are mixed. The variance
-    of an error that all queries share is raised by it, for their sum to have the whole; [..., 1, d]."""
+    """(Σ x)²/Σ x² over the queries, at least 1: n where all n are the same, about 1 where signs are mixed; [..., 1, d].
+    For the variance of an error that each query has x times."""
     total = squared(value.sum(axis=-2, keepdims=True))
     squares = squared(value).sum(axis=-2, keepdims=True)
     return np.asarray(np.maximum(total / np.where(squares > 0, squares, 1), 1))
 
 
 def _sharing(weights: Pair) -> Array:
-    """How many keys share the weight of a row, 1/Σ P². The variance of an error common to a row is raised by it, so
-    that the keys' shares of the error, added as if they were independent, make up the whole; [B, H, T, 1]."""
+    """How many keys share the weight of a row, 1/Σ P²: with the variance of an error of the row raised by it, the keys'
+    shares P_j of the error, added as if they were independent, make up the whole; [B, H, T, 1]."""
     total = squared(weights.value).sum(axis=-1, keepdims=True)
     return np.asarray(1 / np.where(total > 0, total, 1))
