@@ -25,7 +25,7 @@ def squared(value: Array) -> Array:
 
 def alike(value: Array, axis: int) -> Array:
     """Where all elements along an axis that are not 0 are the same number, and so have one and the same error."""
-    count = np.count_nonzero(value, axis=axis, keepdims=True)
+    count = (value != 0).sum(axis=axis, keepdims=True)
     total, squares = value.sum(axis=axis, keepdims=True), np.square(value).sum(axis=axis, keepdims=True)
     return np.asarray((np.square(total) >= (1 - _ALIKE) * count * squares) & (count > 1))
 
@@ -78,7 +78,7 @@ class DeviationRules(Rules):
         """
         first, second = (operand.value.astype(np.float64, copy=False) for operand in (left, right))
         first_squared, own = np.square(first), self.variance(arithmetic)
-        count = np.count_nonzero(first, axis=-1, keepdims=True) if terms is None else terms.max(axis=-1, keepdims=True)
+        count = (first != 0).sum(axis=-1, keepdims=True) if terms is None else terms.max(-1, keepdims=True, initial=0)
         count = count + 1 + 2 * self.casts(arithmetic)
         sums = squared(value) if addend is None else squared(value) + squared(addend.value)
         variance = first_squared @ np.square(right.error) + own / 3 * count * sums
