@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from adapters.pytorch_mha import (
+    FLASH,
     WIDTH_FAULTS,
     MultiheadAttention,
     MultiheadAttentionInference,
@@ -194,6 +195,7 @@ class SdpaFlash(SdpaMath):
 
     name = "torch/sdpa-flash"
     backend = "FLASH_ATTENTION"
+    policy = FLASH
 
     def unsupported(self, case: Case) -> Unsupported | None:
         """What the constraints of the CPU kernel exclude."""

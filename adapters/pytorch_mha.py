@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from conformance.adapter import Script
+from conformance.policy import Policy
 from conformance.problem import Outputs, Problem
 from conformance.spec import Case, Unsupported
 
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
 
 MHA_DOCUMENTATION = "https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html"
 WIDTH_FAULTS = ("embed-dim-not-divisible", "zero-heads")
+# ATen's softmax takes the exponential from SLEEF with at most 1.0 ULP, two units of roundoff
+# (aten/src/ATen/cpu/vec/vec512/vec512_float.h, Vectorized::exp). A Python number that scales a tensor stays float32 or
+# wider (opmath).
+PLAIN = Policy(flash=False, scale="wide", exponential_units=2)
+# The flash kernel for CPU takes exp_u20, "a faster version of exp with ULP=20", in float32 and float64, and a rougher
+# fexp_u20 for 16-bit storage (aten/src/ATen/native/cpu/FlashAttentionKernel.cpp).
+FLASH = Policy(flash=True, scale="wide", exponential_units=40, exponential_relative=2e-4)
 
 
 class TorchSubject:
@@ -27,6 +35,7 @@ class TorchSubject:
     name: str
     gives_weights: bool
     gives_gradients = True
+    policy: Policy = PLAIN
 
     def __init__(self) -> None:
         import torch
@@ -46,6 +55,7 @@ class MultiheadAttention(TorchSubject):
     name = "torch/mha"
     gives_weights = False
     batch_first = True
+    policy = FLASH  # scaled_dot_product_attention chooses the kernel
 
     def unsupported(self, case: Case) -> Unsupported | None:
         """Options that the module has no parameter for."""
@@ -140,6 +150,7 @@ class MultiheadAttentionWeights(MultiheadAttention):
 
     name = "torch/mha@weights"
     gives_weights = True
+    policy = PLAIN  # baddbmm and softmax
 
 
 class MultiheadAttentionSequenceFirst(MultiheadAttention):
@@ -157,6 +168,7 @@ class MultiheadAttentionInference(MultiheadAttention):
 
     name = "torch/mha@inference"
     gives_gradients = False
+    policy = PLAIN  # the native fast path masks and normalises stored scores
 
     def unsupported(self, case: Case) -> Unsupported | None:
         """What ``nn.MultiheadAttention`` cannot do, and what its documentation excludes from the fast path."""

@@ -1,6 +1,7 @@
 """Outputs against their expectation: what is wrong, of which kind, where it is worst, and how close the rest came.
 
-Structure comes before numbers: presence, shape, dtype, fully blocked rows, finiteness, exact zeros; then the bound.
+Structure comes before numbers: presence, shape, dtype, fully blocked rows, finiteness, exact zeros; then the bound, and
+last the statistics of what lies inside it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from conformance.measure import measure_of
 from conformance.policy import FORMATS, Policy
 from conformance.problem import Outputs
 from conformance.spec import NUMPY_DTYPES, Array
+from conformance.statistics import statistical_findings
 from conformance.verdict import Agrees, Diverges, Finding, Kind, Measure, Worst
 
 
@@ -24,8 +26,10 @@ def compare(expectation: Expectation, actual: dict[str, Array | None], policy: P
     measures: list[Measure] = []
     for name, array in actual.items():
         if array is not None and name not in unfit:
-            measures.append(measure_of(expectation, name, array))
-            findings += _numbers(expectation, name, array, policy)
+            measure = measure_of(expectation, name, array)
+            measures.append(measure)
+            found = list(_numbers(expectation, name, array, policy))
+            findings += found or statistical_findings(expectation, measure, array)
     return Diverges(tuple(findings), tuple(measures)) if findings else Agrees(tuple(measures))
 
 

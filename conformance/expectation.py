@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from conformance.bounds import bounds_of
+from conformance.deviation_graph import deviations_of
 from conformance.exactness import exact_outputs
 from conformance.extended import product
 from conformance.policy import Policy
@@ -21,6 +23,8 @@ class Expectation:
     """Reference values (float64 or longdouble) and bounds (float64) of every judged output, by output name."""
 
     case: Case
+    reference: Reference
+    policy: Policy
     values: dict[str, Array]
     bounds: dict[str, Array]
     exact: frozenset[str]  # outputs that every format represents exactly, judged by equality
@@ -32,6 +36,16 @@ class Expectation:
     def fully_blocked(self) -> Array:
         """bool [B, H, T]: rows in which every key is blocked."""
         return np.asarray(self.blocked.all(axis=-1))
+
+    @cached_property
+    def deviations(self) -> dict[str, Array]:
+        """Standard deviations (float64) of the errors of a typical correct implementation, by output name; computed
+        when first asked for. Infinite where statistics do not hold."""
+        deviations, computed = deviations_of(self.case, self.reference, self.policy), self.reference.outputs()
+        for name, _ in self.case.literals.expected:
+            distance = np.abs(self.values[name] - computed[name]).astype(np.float64)
+            deviations[name] = np.hypot(deviations[name], distance)
+        return deviations
 
 
 @dataclass(frozen=True)
@@ -63,7 +77,7 @@ class Answer:
         uniform = np.where(forward.fully_blocked, 1 / max(forward.blocked.shape[-1], 1), forward.attn_weights)
         unmasked = softmax(forward.scores, np.zeros_like(forward.blocked))
         outputs = (_output(self.reference, weights) for weights in (uniform, unmasked))
-        return Expectation(case, values, bounds, exact, forward.blocked, *outputs)
+        return Expectation(case, self.reference, policy, values, bounds, exact, forward.blocked, *outputs)
 
 
 def sample_of(problem: Problem, index: int) -> Problem:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
 import numpy as np
@@ -14,9 +14,21 @@ from conformance.measure import measure_of
 from conformance.policy import Policy
 from conformance.relations import Named, relation_of
 from conformance.spec import Array, Case
-from conformance.verdict import Agrees, Diverges, Finding
+from conformance.statistics import statistical_findings
+from conformance.verdict import Agrees, Diverges, Finding, Measure
 
 Judged = dict[str, Array | None]  # outputs of one call by name; None where one is missing
+
+
+@dataclass(frozen=True)
+class Sides(Expectation):
+    """One side of a relation as the expectation of the other."""
+
+    of_both: dict[str, Array]  # standard deviations of the difference, by output name
+
+    @property
+    def deviations(self) -> dict[str, Array]:  # those of one call are cached
+        return self.of_both
 
 
 @lru_cache(maxsize=4)
@@ -43,36 +55,60 @@ def hold(
     malformed = tuple(one for call, outputs in zip(calls, judged, strict=True) for one in structure(call, outputs))
     if malformed:
         return Diverges(malformed), calls[0], {}
-    relation, outputs = relation_of(case), [_wide(call, one) for call, one in zip(calls, judged, strict=True)]
-    known = [{name: call.bounds[name] for name in one} for call, one in zip(calls, judged, strict=True)]
-    split = len(relation.left.problems)
+    sides, outputs = _sides(case, calls, judged), [_wide(call, one) for call, one in zip(calls, judged, strict=True)]
+    relation, split = relation_of(case), len(relation_of(case).left.problems)
     left, right = relation.left.view(outputs[:split]), relation.right.view(outputs[split:])
-    left_bounds, right_bounds = relation.left.bounds(known[:split]), relation.right.bounds(known[split:])
-    names = [name for name in left if name in right]
-    shape = left["attn_weights"].shape if "attn_weights" in left else calls[0].blocked.shape
-    expectation = replace(
-        calls[0],
-        values={name: right[name] for name in names},
-        bounds={name: left_bounds[name] + right_bounds[name] for name in names},
-        exact=frozenset(),
-        blocked=next(call.blocked for call in calls if call.blocked.shape == shape),
-    )
-    actual = {name: left[name] for name in names}
-    findings = tuple(one for name in names for one in _broken(expectation, name, actual[name]))
-    measures = tuple(measure_of(expectation, name, actual[name]) for name in names)
-    return Diverges(findings, measures) if findings else Agrees(measures), expectation, actual
+    alike = {name: _alike_and_not_finite(left[name], right[name]) for name in left if name in right}
+    expectation = replace(sides, values={name: np.where(where, 0, right[name]) for name, where in alike.items()})
+    actual = {name: np.where(where, 0, left[name]) for name, where in alike.items()}
+    findings: list[Finding] = []
+    measures: list[Measure] = []
+    for name, array in actual.items():
+        measures.append(measure_of(expectation, name, array))
+        findings += list(_broken(expectation, name, array)) or _unlikely(expectation, measures[-1], array)
+    verdict = Diverges(tuple(findings), tuple(measures)) if findings else Agrees(tuple(measures))
+    return verdict, expectation, actual
+
+
+def _sides(case: Case, calls: Sequence[Expectation], judged: Sequence[Judged]) -> Sides:
+    """Bounds and deviations of the difference between both views, without values yet."""
+    relation, split = relation_of(case), len(relation_of(case).left.problems)
+
+    def both(arrays: Sequence[Mapping[str, Array]]) -> list[tuple[str, Array, Array]]:
+        own = [{name: one[name] for name in outputs} for one, outputs in zip(arrays, judged, strict=True)]
+        left, right = relation.left.bounds(own[:split]), relation.right.bounds(own[split:])
+        return [(name, left[name], right[name]) for name in left if name in right]
+
+    bounds = {name: left + right for name, left, right in both([call.bounds for call in calls])}
+    deviations = {name: np.hypot(left, right) for name, left, right in both([call.deviations for call in calls])}
+    seen = bounds.get("attn_weights", calls[0].blocked).shape
+    plain = {one.name: getattr(calls[0], one.name) for one in fields(Expectation)} | {
+        "bounds": bounds,
+        "exact": frozenset(),
+        "blocked": next(call.blocked for call in calls if call.blocked.shape == seen),
+    }
+    return Sides(**plain, of_both=deviations)
 
 
 def _wide(expectation: Expectation, outputs: Judged) -> Named:
     return {name: array.astype(expectation.values[name].dtype) for name, array in outputs.items() if array is not None}
 
 
+def _alike_and_not_finite(one: Array, other: Array) -> Array:
+    """Where both are NaN, or the same infinity: for a relation, the same answer."""
+    return np.asarray((np.isnan(one) & np.isnan(other)) | (np.isinf(one) & (one == other)))
+
+
 def _broken(expectation: Expectation, name: str, actual: Array) -> Iterator[Finding]:
     expected, bound = expectation.values[name], expectation.bounds[name]
     with np.errstate(invalid="ignore"):
-        same = (np.abs(actual - expected) <= bound) | (np.isnan(actual) & np.isnan(expected)) | (actual == expected)
-    broken = ~same & np.isfinite(bound)
+        broken = ~(np.abs(actual - expected) <= bound) & np.isfinite(bound)
     if broken.any():
         worst = worst_element(expected, actual, bound, broken)
         text = f"{name} does not keep the relation {expectation.case.relation}; expected is what its other side gives"
         yield Finding(name, "relation", text, int(broken.sum()), broken.size, worst)
+
+
+def _unlikely(expectation: Expectation, measure: Measure, actual: Array) -> list[Finding]:
+    """A difference within the bounds of both sides, and yet larger than their roundings make it."""
+    return [replace(one, kind="relation") for one in statistical_findings(expectation, measure, actual)]

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from adapters.numpy_reference import NumpyReference
+from adapters.numpy_reference import DECLARED, NumpyReference
 from conformance.adapter import Adapter, Script
 from conformance.problem import Outputs, Problem
 from conformance.spec import Case, Unsupported
@@ -95,6 +95,17 @@ class Single(Right):
         outputs = super().attend(problem)
         dtype = outputs.attn_output.dtype
         return replace(outputs, attn_output=outputs.attn_output.astype("float32").astype(dtype))
+
+
+class OffScale(Right):
+    """Its scale is off by a hundredth of a thousandth, which leaves every element of the output inside its bound."""
+
+    name = "fake/scale"
+    policy = DECLARED
+
+    def attend(self, problem: Problem) -> Outputs:
+        case = replace(problem.case, scale=problem.case.effective_scale * (1 + 1e-5))
+        return super().attend(replace(problem, case=case))
 
 
 class Raising(Right):
@@ -190,6 +201,7 @@ ADAPTER = Adapter(
             Ordered,
             Worthless,
             Single,
+            OffScale,
             Raising,
             Lenient,
             Careless,

@@ -134,6 +134,7 @@ export function measuresPanel(detail) {
     ["max ulp", "max_ulp"],
     ["p99 ratio", "p99_ratio"],
     ["max ratio", "max_ratio"],
+    ["rms(error/σ)", "rms"],
   ];
   const lines = detail.measures.map((measure) =>
     el(
