@@ -70,7 +70,8 @@ def mask_and_bias(problem: Problem, parts: tuple[str, ...] = BOOLEAN_PARTS) -> d
     elif present:
         blocked = mask.blocked(*present)
         assert blocked is not None, present
-        arrays["mask"] = _full(mask, may_attend(blocked))
+        allowed = may_attend(blocked)
+        arrays["mask"] = _full(mask, allowed) if problem.case.ill_formed is None else allowed
     if mask.additive is not None:
         arrays["bias"] = own_axes(mask.additive) if own else _full(mask, own_axes(mask.additive))
     return arrays

@@ -19,11 +19,15 @@ import numpy as np
 from adapters.jax_masks import JaxMask, full_mask_and_bias, jax_mask, mask_and_bias
 from adapters.scripting import masks_by_call
 from conformance.adapter import Adapter, Script
+from conformance.policy import Policy
 from conformance.problem import Outputs, Problem
 from conformance.spec import Array, Case, Unsupported
 
 DOCUMENTATION = "https://docs.jax.dev/en/latest/_autosummary/jax.nn.dot_product_attention.html"
 LARGE_NEGATIVE = -1e9
+# XLA budgets 6 ULP, twelve units of roundoff, for exp in float32 on CPU and 1 in float64
+# (xla/codegen/intrinsic/accuracy/accuracy_budget.h). Scores are float32 or wider when they are scaled.
+DECLARED = Policy(flash=False, scale="wide", exponential_units=12)
 Arrays = Mapping[str, Any]
 
 
@@ -60,6 +64,7 @@ class _JaxSubject:
     gives_weights: bool = False
     gives_gradients: bool = True
     compiled: bool = True
+    policy: Policy = DECLARED
 
     def __init__(self) -> None:
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -169,6 +174,8 @@ class DotProductAttentionJit(_JaxSubject):
         """Besides what no JAX subject has: values of another width than keys."""
         if case.value_head_dim != case.head_dim:
             return Unsupported("the value array must have the same shape as the key array", DOCUMENTATION)
+        if case.ill_formed in ("embed-dim-not-divisible", "zero-heads"):
+            return Unsupported("dot_product_attention takes heads that are split already", DOCUMENTATION)
         return super().unsupported(case)
 
     def attention(self, query: Any, key: Any, value: Any, masks: Arrays, static: Static) -> tuple[Any, Any]:

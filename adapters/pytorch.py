@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from adapters.pytorch_mha import (
+    FLASH,
     WIDTH_FAULTS,
     MultiheadAttention,
     MultiheadAttentionInference,
@@ -49,7 +50,7 @@ class _OwnModule(TorchSubject):
     def _forward(self, module: Any, problem: Problem) -> Callable[..., tuple[torch.Tensor, torch.Tensor | None]]:
         from adapters.pytorch_masks import module_masks, tensors
 
-        masks = tensors(module_masks(problem))
+        masks = tensors(problem.case, module_masks(problem))
         return lambda query, key, value: module(query=query, key=key, value=value, **masks)
 
     def _module(self, case: Case) -> Projections:
@@ -186,7 +187,7 @@ class SdpaMath(_OwnModule):
     def _forward(self, module: Any, problem: Problem) -> Callable[..., tuple[torch.Tensor, torch.Tensor | None]]:
         from adapters.pytorch_masks import sdpa_masks, tensors
 
-        masks = tensors(sdpa_masks(problem))
+        masks = tensors(problem.case, sdpa_masks(problem))
         return lambda query, key, value: module(self.backend, query, key, value, **masks)
 
 
@@ -195,6 +196,7 @@ class SdpaFlash(SdpaMath):
 
     name = "torch/sdpa-flash"
     backend = "FLASH_ATTENTION"
+    policy = FLASH
 
     def unsupported(self, case: Case) -> Unsupported | None:
         """What the constraints of the CPU kernel exclude."""

@@ -37,8 +37,13 @@ def tensor_of(array: Array) -> torch.Tensor:
 
 
 def array_of(tensor: torch.Tensor) -> Array:
-    """A NumPy copy in the tensor's own dtype; bfloat16 becomes ``ml_dtypes.bfloat16``."""
+    """A NumPy copy in the tensor's own dtype; bfloat16 becomes ``ml_dtypes.bfloat16``.
+
+    A tensor on the meta device has no numbers: each comes as NaN.
+    """
     tensor = tensor.detach().contiguous()
+    if tensor.is_meta:
+        tensor = torch.full_like(tensor, torch.nan, device="cpu")
     if tensor.dtype == torch.bfloat16:
         return np.array(tensor.view(torch.int16).numpy()).view(ml_dtypes.bfloat16)
     return np.array(tensor.numpy())
@@ -73,8 +78,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # TorchDis
         return func(*args, **(kwargs or {}))
 
 
-class OtherPathRan(RuntimeError):
-    """The implementation that a subject is named after did not run."""
+class OtherPathRan(NotImplementedError):
+    """The implementation that a subject is named after did not run: no answer and no refusal of that subject."""
 
 
 @contextlib.contextmanager

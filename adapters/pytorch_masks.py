@@ -7,24 +7,17 @@ PyTorch's arguments of them; the rest imports no framework.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from conformance.problem import MaskArrays, Problem
 from conformance.spec import NUMPY_DTYPES, Array, Case
+from conformance.vocabulary import AttentionMaskFault, PaddingMaskFault
 
 NOT_KEY_PADDING = ("query_padding", "causal", "window", "explicit")
-MASK_FAULTS = frozenset(
-    {
-        "mask-target-too-long",
-        "mask-source-too-long",
-        "integer-mask",
-        "mask-rank-1",
-        "padding-mask-as-attention-mask",
-        "padding-mask-wrong-batch",
-    }
-)
+OTHER_DEVICE = "meta"  # every machine has it
+MASK_FAULTS = (*get_args(AttentionMaskFault), *get_args(PaddingMaskFault))
 
 
 def mha_masks(problem: Problem) -> dict[str, Any]:
@@ -35,7 +28,7 @@ def mha_masks(problem: Problem) -> dict[str, Any]:
     case, mask = problem.case, problem.mask
     padding = mask.key_padding
     if case.ill_formed in MASK_FAULTS:
-        return _present(attn_mask=mask.explicit, key_padding_mask=padding)
+        return _present(attn_mask=_mha_axes(mask), key_padding_mask=padding)
     dtype = NUMPY_DTYPES[case.storage]
     if case.mask_route != "native":
         return _present(attn_mask=_mha_shape(_merged(case, mask), mask, keep_two_axes=case.mask_route == "additive"))
@@ -59,6 +52,17 @@ def _mha_shape(array: Array | None, mask: MaskArrays, *, keep_two_axes: bool) ->
     if keep_two_axes and array.shape[:2] == (1, 1):
         return np.broadcast_to(array[0, 0], (target, source))
     return np.broadcast_to(array, mask.shape).reshape(batch * heads, target, source)
+
+
+def _mha_axes(mask: MaskArrays) -> Array | None:
+    """A malformed explicit mask in the axes of ``nn.MultiheadAttention``: as it is, save that three and four axes
+    become [B·H, T, S] in whatever sizes they have."""
+    explicit = mask.explicit
+    if explicit is None or explicit.ndim < 3:
+        return explicit
+    four = explicit[:, None] if explicit.ndim == 3 else explicit
+    batch, heads = (own if own > 1 else full for own, full in zip(four.shape[:2], mask.shape[:2], strict=True))
+    return np.broadcast_to(four, (batch, heads, *four.shape[2:])).reshape(batch * heads, *four.shape[2:])
 
 
 def sdpa_masks(problem: Problem) -> dict[str, Any]:
@@ -109,8 +113,10 @@ def _present(**arrays: Array | None) -> dict[str, Any]:
     return {name: np.ascontiguousarray(array) for name, array in arrays.items() if array is not None}
 
 
-def tensors(masks: dict[str, Any]) -> dict[str, Any]:
-    """The same arguments with tensors for arrays; flags stay as they are."""
+def tensors(case: Case, masks: dict[str, Any]) -> dict[str, Any]:
+    """The same arguments with tensors for arrays, on the device of the inputs unless the case says otherwise; flags
+    stay as they are."""
     from adapters.pytorch_arrays import tensor_of
 
-    return {name: tensor_of(mask) if isinstance(mask, np.ndarray) else mask for name, mask in masks.items()}
+    device = OTHER_DEVICE if case.ill_formed == "mask-device" else "cpu"
+    return {name: tensor_of(mask).to(device) if isinstance(mask, np.ndarray) else mask for name, mask in masks.items()}

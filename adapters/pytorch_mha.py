@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from conformance.adapter import Script
+from conformance.policy import Policy
 from conformance.problem import Outputs, Problem
 from conformance.spec import Case, Unsupported
 
@@ -19,7 +20,13 @@ if TYPE_CHECKING:
 
 MHA_DOCUMENTATION = "https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html"
 WIDTH_FAULTS = ("embed-dim-not-divisible", "zero-heads")
-NOT_SHARED_FAULTS = ("value-longer-than-key", "key-longer-than-value", "query-width")
+# ATen's softmax takes the exponential from SLEEF with at most 1.0 ULP, two units of roundoff
+# (aten/src/ATen/cpu/vec/vec512/vec512_float.h, Vectorized::exp). A Python number that scales a tensor stays float32 or
+# wider (opmath).
+PLAIN = Policy(flash=False, scale="wide", exponential_units=2)
+# The flash kernel for CPU takes exp_u20, "a faster version of exp with ULP=20", in float32 and float64, and a rougher
+# fexp_u20 for 16-bit storage (aten/src/ATen/native/cpu/FlashAttentionKernel.cpp).
+FLASH = Policy(flash=True, scale="wide", exponential_units=40, exponential_relative=2e-4)
 
 
 class TorchSubject:
@@ -28,6 +35,7 @@ class TorchSubject:
     name: str
     gives_weights: bool
     gives_gradients = True
+    policy: Policy = PLAIN
 
     def __init__(self) -> None:
         import torch
@@ -47,6 +55,7 @@ class MultiheadAttention(TorchSubject):
     name = "torch/mha"
     gives_weights = False
     batch_first = True
+    policy = FLASH  # scaled_dot_product_attention chooses the kernel
 
     def unsupported(self, case: Case) -> Unsupported | None:
         """Options that the module has no parameter for."""
@@ -69,7 +78,7 @@ class MultiheadAttention(TorchSubject):
         from adapters.pytorch_arrays import answer
         from adapters.pytorch_masks import mha_masks, tensors
 
-        module, masks = self._module(problem.case), tensors(mha_masks(problem))
+        module, masks = self._module(problem.case), tensors(problem.case, mha_masks(problem))
         return answer(
             problem,
             module,
@@ -93,7 +102,7 @@ class MultiheadAttention(TorchSubject):
         self, module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], masks: dict[str, Any]
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         if not self.batch_first:
-            swapped = {id(tensor): tensor.transpose(0, 1) for tensor in inputs}
+            swapped = {id(tensor): tensor.transpose(0, 1) if tensor.dim() == 3 else tensor for tensor in inputs}
             inputs = tuple(swapped[id(tensor)] for tensor in inputs)
         query, key, value = inputs
         attn_output, attn_weights = module(
@@ -142,6 +151,7 @@ class MultiheadAttentionWeights(MultiheadAttention):
 
     name = "torch/mha@weights"
     gives_weights = True
+    policy = PLAIN  # baddbmm and softmax
 
 
 class MultiheadAttentionSequenceFirst(MultiheadAttention):
@@ -159,13 +169,14 @@ class MultiheadAttentionInference(MultiheadAttention):
 
     name = "torch/mha@inference"
     gives_gradients = False
+    policy = PLAIN  # the native fast path masks and normalises stored scores
 
     def unsupported(self, case: Case) -> Unsupported | None:
         """What ``nn.MultiheadAttention`` cannot do, and what its documentation excludes from the fast path."""
         floats = case.mask.additive is not None or (case.mask_route == "additive" and bool(case.mask.parts))
         for met, reason in (
             (case.mode == "train", "evaluation"),
-            (case.sharing != "self" or case.ill_formed in NOT_SHARED_FAULTS, "query, key and value being one tensor"),
+            (case.sharing != "self", "query, key and value being one tensor"),
             (not case.bias, "biases"),
             (case.num_heads % 2 == 1, "an even number of heads"),
             (case.bias_kv or case.zero_attention, "no extra keys"),

@@ -15,13 +15,11 @@ from adapters.scripting import block, bracketed, masks_by_call, options
 from conformance.adapter import Script
 from conformance.problem import Problem
 
-HEADS = [
-    "",
-    "",
-    "def heads(projected, number):  # [B, L, H * Dh] -> [B, H, L, Dh]",
-    "    return projected.unflatten(-1, (number, projected.shape[-1] // number)).transpose(1, 2)",
-    "",
-    "",
+HEADS = "def heads(projected, number):  # [B, L, H * Dh] -> [B, H, L, Dh]"
+SPLIT = ["    return projected.unflatten(-1, (number, projected.shape[-1] // number)).transpose(-3, -2)"]
+TEXTBOOK_SPLIT = [
+    "    batch, length, width = projected.shape",
+    "    return projected.view(batch, length, number, width // number).transpose(1, 2)",
 ]
 MODULES = Path(__file__).with_name("pytorch_modules.py")
 MODULE_IMPORTS = ("import math", "from dataclasses import dataclass", "", "import torch.nn.functional as F")
@@ -45,7 +43,11 @@ def mha_script(
     roles = [names[role] if batch_first else f"{names[role]}_first" for role in ROLES]
     wanted = ["need_weights=True", "average_attn_weights=False"] if weights else ["need_weights=False"]
     left = "attn_output, attn_weights" if weights else "attn_output, _"
-    swapped = [f"{name}_first = {name}.transpose(0, 1)" for name in dict.fromkeys(names.values()) if not batch_first]
+    swapped = [
+        f"{name}_first = {name}" + (".transpose(0, 1)" if getattr(problem, name).ndim == 3 else "")
+        for name in dict.fromkeys(names.values())
+        if not batch_first
+    ]
     call = bracketed(f"{left} = module(", [*roles, *_passed(masks, varying), *wanted], ")")
     fast = 'mock.patch("torch._native_multi_head_attention", wraps=torch._native_multi_head_attention) as fast_path'
     return Plan(
@@ -81,7 +83,7 @@ def sdpa_script(problem: Problem, samples: Sequence[Problem], backend: str) -> S
         "attn_output = module.output(context.transpose(1, 2).flatten(2))",
     ]
     imports = ["import torch.nn.functional as F", "from torch.nn.attention import SDPBackend, sdpa_kernel"]
-    build, state = _linears(problem)
+    build, state = _linears(problem, SPLIT)
     return Plan(
         problem, build, state, masks, call, attends=True, imports=imports
     ).script()  # fmt: skip
@@ -100,7 +102,7 @@ def textbook_script(problem: Problem, samples: Sequence[Problem]) -> Script:
         call.append(f"scores = scores.masked_fill({text['blocked']}{'[:, None]' if axes == 3 else ''}, -1e9)")
     call.append("attn_weights = scores.softmax(dim=-1)")
     call.append("attn_output = module.output((attn_weights @ values).transpose(1, 2).flatten(2))")
-    build, state = _linears(problem)
+    build, state = _linears(problem, TEXTBOOK_SPLIT)
     return Plan(
         problem, build, state, masks, call, weights=True, imports=["import math"]
     ).script()  # fmt: skip
@@ -145,10 +147,11 @@ def _mha_state(problem: Problem) -> dict[str, list[str]]:
     return state | {"out_proj.weight": ["output_weight"]} | extra
 
 
-def _linears(problem: Problem) -> tuple[list[str], dict[str, list[str]]]:
-    """Lines that make a module with one ``nn.Linear`` for each projection, and its tensors."""
+def _linears(problem: Problem, split: Sequence[str]) -> tuple[list[str], dict[str, list[str]]]:
+    """Lines that define how heads are split and make a module with one ``nn.Linear`` for each projection, and its
+    tensors."""
     case, present = problem.case, problem.parameters.present
-    lines = [*HEADS, "module = torch.nn.Module()"]
+    lines = ["", "", HEADS, *split, "", "", "module = torch.nn.Module()"]
     state: dict[str, list[str]] = {}
     for role in (*ROLES, "output"):
         sizes = [str(size) for size in present[f"{role}_weight"].shape]

@@ -54,8 +54,9 @@ class Plan:
 
     def _masks(self) -> list[str]:
         """One line for each mask tensor."""
+        device = '.to("meta")' if self.problem.case.ill_formed == "mask-device" else ""
         return [
-            f'{name} = torch.from_numpy(data["{name}"]){cast(self.problem.case, mask)}'
+            f'{name} = torch.from_numpy(data["{name}"]){cast(self.problem.case, mask)}{device}'
             f"  # {polarity(mask, self.attends)}"
             for name, mask in arrays_of(self.masks).items()
         ]

@@ -99,8 +99,8 @@ class _Text:
         if case.ill_formed is not None:  # only building compares the lengths of key and value
             shapes = {
                 "query": (*problem.query.shape[:-1], case.embed_dim),
-                "value": problem.value.shape,
-                "key": problem.key.shape,
+                "value": (*problem.value.shape[:-1], case.vdim),
+                "key": (*problem.key.shape[:-1], case.kdim),
             }
         lines += bracketed("layer.build(", [f"{role}_shape={shape!r}" for role, shape in shapes.items()], ")")
         if case.ill_formed == "zero-heads":  # such a layer has no room for parameters

@@ -66,8 +66,7 @@ class BackwardGraph:
         holding = max(1.0, *self.graph.holdings(-1), 0.0)
         query = self.rules.product(d_scores, stages.key_scaled, reference.query * to_key, batched, holding=holding)
         key = self.over_queries(d_scores, stages.query_scaled, reference.key * to_query, holding)
-        dropped = self.graph.dropped(weights, self.graph.reference.kept.weights)
-        value = self.over_queries(dropped, d_context, reference.value)
+        value = self.d_value(weights, d_context)
         lost = self.graph.lost(d_scores.magnitude, self.graph.reference.key)
         query = Pair(query.value, np.where(lost, OVERFLOW, query.error))
         lost = self.graph.lost(d_scores.transposed().magnitude, self.graph.reference.query)
@@ -77,6 +76,11 @@ class BackwardGraph:
             "key": self.grouped(self.scaled(key, to_key), *self.graph.holdings(-2)),
             "value": self.grouped(self.rules.store(value)),
         }
+
+    def d_value(self, weights: Pair, d_context: Pair) -> Pair:
+        """dV = Pᵀ dcontext, with the weights after dropout."""
+        dropped = self.graph.dropped(weights, self.graph.reference.kept.weights)
+        return self.over_queries(dropped, d_context, self.reference.value)
 
     def over_queries(self, left: Pair, right: Pair, value: Array, holding: float = 1.0) -> Pair:
         """leftᵀ · right. Where heads share a key, one sum may run over the queries of all of them."""

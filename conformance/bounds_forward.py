@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -41,10 +42,11 @@ class ForwardGraph:
     policy: Policy
     rules: Rules
     terms: Array  # [B, H, T, 1], unblocked keys of each row
+    rules_type: ClassVar[type[Rules]] = Rules
 
     @classmethod
-    def of(cls, case: Case, forward: Forward, policy: Policy) -> ForwardGraph:
-        rules = Rules(FORMATS[case.compute], roundoff(forward.query.dtype))
+    def of(cls, case: Case, forward: Forward, policy: Policy) -> Self:
+        rules = cls.rules_type(FORMATS[case.compute], roundoff(forward.query.dtype))
         return cls(case, forward, policy, rules, (~forward.blocked).sum(axis=-1, keepdims=True))
 
     def run(self) -> Stages:

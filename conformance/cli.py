@@ -81,12 +81,16 @@ def _check(options: argparse.Namespace) -> int:
 def _checked(path: Path, root: Path) -> str:
     """What a sound file holds. Raises LocatedError for one that is not."""
     from conformance.casefolder import LEDGER, check_suite
+    from conformance.errors import CaseFileError
 
     if path.name != LEDGER:
-        from conformance.suite import check_subjects
+        from conformance.suite import check_subjects, constraint_faults
 
         check_subjects(path, root)
-        return f"{len(check_suite(path, root))} cases"
+        cases, idle = check_suite(path, root), constraint_faults(path, root)
+        if idle:
+            raise CaseFileError(idle)
+        return f"{len(cases)} cases"
     from conformance.ledgerfile import ledger_of
 
     return f"{len(ledger_of(path.parent, root))} known divergences"

@@ -1,11 +1,12 @@
 """Outputs against their expectation: what is wrong, of which kind, where it is worst, and how close the rest came.
 
-Structure comes before numbers: presence, shape, dtype, fully blocked rows, finiteness, exact zeros; then the bound.
+Structure comes before numbers: presence, shape, dtype, fully blocked rows, finiteness, exact zeros; then the bound, and
+last the statistics of what lies inside it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -14,24 +15,31 @@ from conformance.measure import measure_of
 from conformance.policy import FORMATS, Policy
 from conformance.problem import Outputs
 from conformance.spec import NUMPY_DTYPES, Array
+from conformance.statistics import statistical_findings
 from conformance.verdict import Agrees, Diverges, Finding, Kind, Measure, Worst
 
 
 def compare(expectation: Expectation, actual: dict[str, Array | None], policy: Policy) -> Agrees | Diverges:
     """Judge every output by name; an output that is None was promised and not given."""
-    findings: list[Finding] = []
+    findings = list(structure(expectation, actual))
+    unfit = {finding.output for finding in findings if finding.kind in ("missing", "shape")}
     measures: list[Measure] = []
     for name, array in actual.items():
-        if array is None:
-            findings.append(Finding(name, "missing", f"{name} was asked for and not returned"))
-            continue
-        misshapen = list(_shape(expectation, name, array))
-        findings += misshapen
-        if any(finding.kind == "shape" for finding in misshapen):
-            continue
-        measures.append(measure_of(expectation, name, array))
-        findings += _numbers(expectation, name, array, policy)
+        if array is not None and name not in unfit:
+            measure = measure_of(expectation, name, array)
+            measures.append(measure)
+            found = list(_numbers(expectation, name, array, policy))
+            findings += found or statistical_findings(expectation, measure, array)
     return Diverges(tuple(findings), tuple(measures)) if findings else Agrees(tuple(measures))
+
+
+def structure(expectation: Expectation, actual: Mapping[str, Array | None]) -> Iterator[Finding]:
+    """Outputs that are missing, or of the wrong shape or dtype."""
+    for name, array in actual.items():
+        if array is None:
+            yield Finding(name, "missing", f"{name} was asked for and not returned")
+        else:
+            yield from _shape(expectation, name, array)
 
 
 def judged_outputs(
@@ -81,7 +89,7 @@ def _numbers(expectation: Expectation, name: str, array: Array, policy: Policy) 
     yield from _finding(expectation, name, "blocked-weight", zero, actual, f"is not exactly 0 {where}")
     value = wrong & ~nonfinite & ~zero
     yield from _finding(expectation, name, "value", value, actual, "lies outside the bound")
-    if name == "attn_weights" and expectation.rows_sum_to_one and not wrong.any():
+    if name == "attn_weights" and not (expectation.weights_after_dropout or wrong.any()):
         yield from _row_sums(expectation, actual, policy)
 
 

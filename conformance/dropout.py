@@ -159,7 +159,7 @@ def _after(expectation: Expectation) -> Expectation:
         expectation,
         values=values | {"attn_weights": values["dropped_weights"]},
         bounds=bounds | {"attn_weights": bounds["dropped_weights"]},
-        rows_sum_to_one=False,
+        weights_after_dropout=True,
     )
 
 

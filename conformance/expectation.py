@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from conformance.bounds import bounds_of
+from conformance.deviation_graph import deviations_of
 from conformance.exactness import exact_outputs
 from conformance.extended import product
 from conformance.kept import EVERYTHING, Kept
@@ -22,18 +24,32 @@ class Expectation:
     """Reference values (float64 or longdouble) and bounds (float64) of every judged output, by output name."""
 
     case: Case
+    reference: Reference
+    policy: Policy
     values: dict[str, Array]
     bounds: dict[str, Array]
     exact: frozenset[str]  # outputs that every format represents exactly, judged by equality
     blocked: Array  # bool [B, H, T, S + E]
     uniform_output: Array  # attn_output if fully blocked rows attended to all keys alike
     unmasked_output: Array  # attn_output if nothing were masked
-    rows_sum_to_one: bool = True  # of the weights, unless dropout is in them
+    weights_after_dropout: bool = field(default=False, kw_only=True)  # whether attn_weights are those
 
     @property
     def fully_blocked(self) -> Array:
         """bool [B, H, T]: rows in which every key is blocked."""
         return np.asarray(self.blocked.all(axis=-1))
+
+    @cached_property
+    def deviations(self) -> dict[str, Array]:
+        """Standard deviations (float64) of the errors of a typical correct implementation, by output name; computed
+        when first asked for. Infinite where statistics do not hold."""
+        deviations, computed = deviations_of(self.case, self.reference, self.policy), self.reference.outputs()
+        if self.weights_after_dropout:
+            deviations["attn_weights"] = deviations["dropped_weights"]
+        for name, _ in self.case.literals.expected:
+            distance = np.abs(self.values[name] - computed[name]).astype(np.float64)
+            deviations[name] = np.hypot(deviations[name], distance)
+        return deviations
 
 
 @dataclass(frozen=True)
@@ -65,7 +81,7 @@ class Answer:
         uniform = np.where(forward.fully_blocked, 1 / max(forward.blocked.shape[-1], 1), forward.attn_weights)
         unmasked = softmax(forward.scores, np.zeros_like(forward.blocked))
         other = [_output(self.reference, weights) for weights in (uniform, unmasked)]
-        return Expectation(case, values, bounds, exact, forward.blocked, other[0], other[1])
+        return Expectation(case, self.reference, policy, values, bounds, exact, forward.blocked, other[0], other[1])
 
 
 def sample_of(problem: Problem, index: int) -> Problem:

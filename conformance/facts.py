@@ -46,6 +46,7 @@ def facts_of(case: Case) -> dict[str, Any]:
         "mode": case.mode,
         "dropout": case.dropout,
         "drops": case.drops,
+        "relation": case.relation or "none",
         "bias": case.bias,
         "bias_kv": case.bias_kv,
         "zero_attention": case.zero_attention,

@@ -14,7 +14,7 @@ from conformance.ledger import unmatched, unused
 from conformance.ledgerfile import ledger_of
 from conformance.pair import Pair, conclude, screenful
 from conformance.plugin import session_of
-from conformance.suite import check_subjects, pairs_of, select
+from conformance.suite import check_subjects, constraint_faults, pairs_of, select
 
 
 class Failure(Exception):
@@ -43,6 +43,9 @@ class CaseFile(pytest.File):
         except AdapterError as error:
             raise self.CollectError(str(error)) from error
         session.sample(selection.left_out)
+        idle = constraint_faults(self.path, root)
+        if idle:
+            yield FaultItem.from_parent(self, name="constraints", faults=idle)
         for pair in selection.pairs:
             yield PairItem.from_parent(self, name=f"{pair.case.name}[{pair.subject}]", pair=pair)
 

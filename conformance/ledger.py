@@ -45,13 +45,19 @@ class Entry:
     since: str
 
     def covers(self, case: str, facts: Mapping[str, Any], subject: str) -> bool:
-        """Whether the entry speaks about this pair, whatever is installed."""
+        """Whether the entry speaks about this pair, whatever is installed. What a subject answers is no concern of a
+        relation, which compares it with itself: only entries that show ``relation`` or the call speak of one."""
         return (
-            any(fnmatchcase(subject, pattern) for pattern in self.subjects)
+            (facts.get("relation", "none") == "none" or self._speaks_of_relations)
+            and any(fnmatchcase(subject, pattern) for pattern in self.subjects)
             and (not self.cases or any(fnmatchcase(case, pattern) for pattern in self.cases))
             and all(_holds(facts[name], wanted) for name, wanted in self.when.items())
             and not (self.unless and all(_holds(facts[name], wanted) for name, wanted in self.unless.items()))
         )
+
+    @property
+    def _speaks_of_relations(self) -> bool:
+        return bool(self.accuracy) or "call" in self.shows or any("relation" in kinds for kinds in self.shows.values())
 
     def accounts_for(self, finding: Finding, sharing: str) -> bool:
         """Whether the entry says that this may be found. Without ``gradients_of`` it speaks of every gradient but the

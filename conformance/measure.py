@@ -7,6 +7,7 @@ import numpy as np
 from conformance.expectation import Expectation
 from conformance.policy import FORMATS
 from conformance.spec import Array
+from conformance.statistics import rms, standardised
 from conformance.verdict import Measure
 
 ASSERT_CLOSE = {  # defaults of torch.testing.assert_close, for comparison: (rtol, atol)
@@ -43,6 +44,7 @@ def measure_of(expectation: Expectation, name: str, array: Array) -> Measure:
         max_ratio_index=index,
         p99_ratio=float(np.quantile(ratio[judged], 0.99, method="higher")) if judged.any() else 0.0,
         assert_close=bool((error <= absolute + relative * magnitude).all()),
+        rms=rms(standardised(expectation, name, array)),
     )
 
 

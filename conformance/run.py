@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -14,17 +14,20 @@ from typing import Any
 import numpy as np
 
 from conformance.adapter import Subject
+from conformance.binding import idle_parts
 from conformance.compare import compare, judged_outputs
 from conformance.dropout import draws_of, judge_draws
 from conformance.expectation import Answer, Expectation, sample_of
 from conformance.policy import ENVELOPE, Policy
 from conformance.problem import Outputs, Problem
+from conformance.refusal import ACCIDENTS, accepted, refused
+from conformance.relation_check import expectations, hold
+from conformance.relations import relation_of
 from conformance.spec import Array, Case, Unsupported
 from conformance.tensors import fingerprint, parameter_names, problem_of
-from conformance.verdict import Agrees, Diverges, Errored, Finding, Verdict
+from conformance.verdict import Agrees, Diverges, Errored, Verdict
 
-# An ill-formed call must be refused; these exceptions are accidents, not refusals.
-ACCIDENTS = (AttributeError, NameError, ImportError, KeyError, NotImplementedError, MemoryError)
+DROPPED = "dropped: a subject that ignores its {parts} mask could not be caught by this generated case"
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,10 @@ def _examined(case: Case, subject: Subject, seconds: dict[str, float]) -> Outcom
         limit = _limit(case, subject)
         if limit is not None:
             return Outcome(limit)
+        if not case.source.entry and (idle := idle_parts(case)):
+            return Outcome(Unsupported(DROPPED.format(parts=" and ".join(idle))))
+        if case.relation is not None:
+            return _related(case, subject, seconds)
         if case.expect == "raises":
             return Outcome(_refusal(case, subject, seconds), seconds=seconds)
         with _timed(seconds, "reference"):
@@ -108,12 +115,36 @@ def _refusal(case: Case, subject: Subject, seconds: dict[str, float]) -> Verdict
     problem = problem_of(case)
     try:
         with _timed(seconds, "subject"):
-            subject.attend(problem)
+            outputs = subject.attend(problem)
     except ACCIDENTS as error:
         return errored(error)
     except Exception as error:
-        return Agrees(note=f"raised {type(error).__name__}: {error}")
-    return Diverges((Finding("call", "accepted", f"the ill-formed call ({case.ill_formed}) was accepted"),))
+        return Agrees(note=refused(error))
+    with _timed(seconds, "compare"):
+        return Diverges((accepted(case, outputs, policy_of(subject)),))
+
+
+def _related(case: Case, subject: Subject, seconds: dict[str, float]) -> Outcome:
+    """The calls of a relation, and whether they keep it."""
+    policy = policy_of(subject)
+    with _timed(seconds, "reference"):
+        problems, calls = relation_of(case).problems, expectations(case, policy)
+    limits = (_limit(problem.case, subject) for problem in problems)
+    limit = next((one for one in limits if one is not None), None)
+    if limit is not None:
+        return Outcome(limit)
+    with _timed(seconds, "subject"):
+        answers = [_attended(problem, subject) for problem in problems]
+    gradients = _gradients(case, subject)
+    judged = tuple(
+        judged_outputs(call, outputs, subject.gives_weights, gradients)
+        for call, outputs in zip(calls, answers, strict=True)
+    )
+    with _timed(seconds, "compare"):
+        verdict, expectation, actual = hold(case, judged, policy)
+    if isinstance(verdict, Diverges):
+        return Outcome(verdict, _tensors(expectation, actual, verdict), seconds, judged)
+    return Outcome(verdict, {}, seconds)
 
 
 def _answers(problem: Problem, subject: Subject) -> list[Outputs]:
@@ -163,11 +194,7 @@ def _together(parts: list[Outputs]) -> Outputs:
 def _judged(
     case: Case, subject: Subject, expectation: Expectation, answers: list[Outputs], seconds: dict[str, float]
 ) -> Outcome:
-    gradients: tuple[str, ...] = ()
-    if subject.gives_gradients and case.wants_gradients:
-        gradients = case.input_gradients
-        if case.calls != "one-sample-at-a-time":
-            gradients += parameter_names(case)
+    gradients = _gradients(case, subject)
     judged = tuple(judged_outputs(expectation, outputs, subject.gives_weights, gradients) for outputs in answers)
     if not any(judged):
         return Outcome(Unsupported(f"gives none of what the case checks: {', '.join(case.check)}"), seconds=seconds)
@@ -180,8 +207,17 @@ def _judged(
     return Outcome(verdict, {}, seconds)
 
 
+def _gradients(case: Case, subject: Subject) -> tuple[str, ...]:
+    """Inputs and parameters whose gradients are judged."""
+    if not (subject.gives_gradients and case.wants_gradients):
+        return ()
+    return case.input_gradients + (parameter_names(case) if case.calls != "one-sample-at-a-time" else ())
+
+
 def judged_again(case: Case, outcome: Outcome, policy: Policy) -> Agrees | Diverges:
     """The verdict that a diverging outcome would have under another policy."""
+    if case.relation is not None:
+        return hold(case, outcome.judged, policy)[0]
     _, expectation = expected(case, policy)
     return _verdict(expectation, outcome.judged, policy)[0]
 
@@ -201,7 +237,7 @@ def _verdict(
     return verdict, shown, expectation
 
 
-def _tensors(expectation: Expectation, actual: dict[str, Array | None], verdict: Diverges) -> dict[str, Array]:
+def _tensors(expectation: Expectation, actual: Mapping[str, Array | None], verdict: Diverges) -> dict[str, Array]:
     found: dict[str, Array] = {"blocked": expectation.blocked}
     for name in dict.fromkeys(finding.output for finding in verdict.findings):
         array = actual.get(name)

@@ -44,7 +44,7 @@ def exact(value: Array) -> Pair:
 
 
 def absolute(value: Array) -> Array:
-    magnitude: Array = np.abs(value).astype(np.float64)
+    magnitude: Array = np.abs(value).astype(np.float64, copy=False)
     return magnitude
 
 
@@ -65,7 +65,8 @@ def term_count(left: Pair, right: Pair) -> Array:
 
 
 def _nonzero(pair: Pair) -> Array:
-    return (pair.magnitude > 0).astype(np.float32)  # exact up to 2²⁴ terms
+    differs: Array = (pair.magnitude != 0).astype(np.float32)  # exact up to 2²⁴ terms; NaN, not known, can differ
+    return differs
 
 
 def half_ulp(magnitude: Array, storage: Format) -> Array:

@@ -33,6 +33,7 @@ from conformance.vocabulary import (
     Mode,
     Pattern,
     Regime,
+    Relation,
     Sharing,
     Side,
 )
@@ -127,10 +128,11 @@ class Data:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a case is written."""
+    """Where a case is written: as an entry of its own, or by a matrix."""
 
     file: str
     line: int
+    entry: bool = False
 
 
 @dataclass(frozen=True)
@@ -170,6 +172,7 @@ class Case:
     calls: Calls = "once"
     mode: Mode = "evaluate"
     dropout: float = 0.0  # probability that a weight is dropped in training
+    relation: Relation | None = None
     bias: bool = True
     bias_kv: bool = False
     zero_attention: bool = False

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from conformance.adapter import announced
+from conformance.binding import idle_parts
 from conformance.casefolder import case_files, cases_of, readable
 from conformance.errors import CaseFileError, Fault, LedgerError
 from conformance.facts import facts_of
@@ -41,6 +42,21 @@ def check_subjects(path: Path, root: Path) -> None:
                 faults[pattern] = Fault(case.source.file, case.source.line, 1, message, "", near[0] if near else None)
     if faults:
         raise CaseFileError(tuple(faults.values()))
+
+
+def constraint_faults(path: Path, root: Path) -> tuple[Fault, ...]:
+    """A fault for each case written by hand that cannot fail for a part of its mask. The pairs of generated cases say
+    so themselves, and are dropped."""
+    return tuple(
+        Fault(
+            case.source.file,
+            case.source.line,
+            1,
+            f"{case.name} cannot fail for its {' and '.join(idle)} mask: the answer is the same without it",
+        )
+        for case in cases_of(path, root)
+        if case.source.entry and (idle := idle_parts(case))
+    )
 
 
 @cache

@@ -7,12 +7,13 @@ changes no other.
 from __future__ import annotations
 
 import zlib
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from conformance import masks
+from conformance.malformed import malformed
 from conformance.problem import MaskArrays, Parameters, Problem
 from conformance.regimes import shape_numbers
 from conformance.seeds import generator, seed_of
@@ -24,7 +25,7 @@ INPUTS = ("query", "key", "value")
 def problem_of(case: Case) -> Problem:
     """The arrays of a case, in its storage dtype, malformed as ``case.ill_formed`` asks.
 
-    Raises ValueError when the data regime cannot be built in the case's sizes.
+    Raises ValueError when the data regime cannot be built in the case's sizes, or the case not malformed as it asks.
     """
     numbers = {name: _normal(case, name, shape) for name, shape in shapes(case).items()}
     numbers = _shared(case, shape_numbers(case, numbers))
@@ -41,7 +42,7 @@ def problem_of(case: Case) -> Problem:
     parameters = Parameters(**{name: laid_out[name] for name in parameter_names(case)})
     inputs = {name: laid_out[name] for name in (*INPUTS, "cotangent")}
     problem = Problem(case=case, parameters=parameters, mask=mask, seed=seed_of(case, 0), **inputs)
-    return problem if case.ill_formed is None else _malformed(problem)
+    return malformed(problem)
 
 
 def fingerprint(problem: Problem) -> int:
@@ -147,45 +148,3 @@ def _layout(case: Case, array: Array) -> Array:
             return np.broadcast_to(array[:1], array.shape)
         case "contiguous":
             return np.ascontiguousarray(array)
-
-
-def _malformed(problem: Problem) -> Problem:
-    """Break the one thing that ``case.ill_formed`` names; embed_dim and num_heads are broken by the case itself."""
-
-    def longer(array: Array, axis: int) -> Array:
-        return np.concatenate([array, array.take([0], axis)], axis)
-
-    def explicit(change: Any) -> Problem:
-        return replace(problem, mask=replace(problem.mask, explicit=change))
-
-    mask = problem.mask
-    match problem.case.ill_formed:
-        case "value-longer-than-key":
-            return replace(problem, value=longer(problem.value, 1))
-        case "key-longer-than-value":
-            return replace(problem, key=longer(problem.key, 1))
-        case "query-width":
-            return replace(problem, query=longer(problem.query, 2))
-        case "mask-target-too-long":
-            return explicit(longer(_present(mask.explicit), -2))
-        case "mask-source-too-long":
-            return explicit(longer(_present(mask.explicit), -1))
-        case "integer-mask":
-            return explicit(_present(mask.explicit).astype(np.int64))
-        case "mask-rank-1":
-            return explicit(_present(mask.explicit).reshape(-1, mask.shape[3])[0])
-        case "padding-mask-as-attention-mask":
-            padding = _present(mask.key_padding)
-            return replace(problem, mask=replace(mask, explicit=padding, key_padding=None, key_lengths=None))
-        case "padding-mask-wrong-batch":
-            lengths = None if mask.key_lengths is None else longer(mask.key_lengths, 0)
-            padding = longer(_present(mask.key_padding), 0)
-            return replace(problem, mask=replace(mask, key_padding=padding, key_lengths=lengths))
-        case _:
-            return problem
-
-
-def _present(array: Array | None) -> Array:
-    if array is None:
-        raise ValueError("this ill-formed call needs a mask to malform: give it an explicit or a key_padding part")
-    return array

@@ -22,12 +22,14 @@ Kind = Literal[
     "row-sum",  # a row of weights does not sum to 1
     "inexact",  # an exact case is not bit-equal
     "value",  # an element lies outside the bound
+    "statistics",  # every element lies inside, and all together err more than rounding does
     "dropout-rate",  # more or fewer weights are kept than chance allows
     "dropout-shared",  # what must be drawn by itself is dropped together with something else
     "dropout-mean",  # the mean over several draws is not the answer without dropout
     "output-dropout",  # observed: the output is dropped as well as the weights
     "weights-after-dropout",  # observed: the weights come back as dropout left them
     "unstable",  # a repeated call answers differently
+    "relation",  # two calls, or two parts of one answer, that must agree do not
     "as-contract",  # an observed case where the subject does what the contract would ask
 ]
 
@@ -77,6 +79,7 @@ class Measure:
     max_ratio_index: tuple[int, ...]
     p99_ratio: float
     assert_close: bool  # what torch.testing.assert_close's default tolerances would have said
+    rms: float | None = None  # rms(error/σ); None where no element has statistics
 
 
 @dataclass(frozen=True)

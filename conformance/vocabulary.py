@@ -31,17 +31,27 @@ Layout = Literal["contiguous", "transposed", "negative-stride", "broadcast"]
 Sharing = Literal["separate", "self", "key-value", "equal-copies"]
 Calls = Literal["once", "repeated", "one-sample-at-a-time"]
 Mode = Literal["evaluate", "train"]
+Relation = Literal["keys-permuted", "keys-appended", "batch-split", "heads-permuted", "scores-shifted", "conservation"]
 Check = Literal["output", "weights", "gradients"]
-IllFormed = Literal[
+HeadFault = Literal["embed-dim-not-divisible", "zero-heads", "heads-not-divisible-by-kv-heads"]
+InputFault = Literal[
     "value-longer-than-key",
     "key-longer-than-value",
-    "embed-dim-not-divisible",
-    "zero-heads",
+    "batch-mismatch",
+    "query-width",
+    "key-width",
+    "query-rank",
+    "key-rank",
+    "mixed-dtypes",
+]
+AttentionMaskFault = Literal[
     "mask-target-too-long",
     "mask-source-too-long",
-    "integer-mask",
+    "mask-heads",
+    "mask-batch",
     "mask-rank-1",
-    "padding-mask-as-attention-mask",
-    "padding-mask-wrong-batch",
-    "query-width",
+    "integer-mask",
+    "mask-device",
 ]
+PaddingMaskFault = Literal["padding-mask-as-attention-mask", "padding-mask-wrong-batch"]
+IllFormed = Literal[HeadFault, InputFault, AttentionMaskFault, PaddingMaskFault]

@@ -50,6 +50,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         row("c", "beta/mha", "errored", summary=HOSTILE, traceback=HOSTILE, why=HOSTILE),
         row("=SUM(1)", "beta/mha", "stale", summary="it agrees now", ledger=LEDGER),
         row("e", "beta/mha", "unsupported", summary="no such mask"),
+        row("g", summary="raised ValueError: lengths differ", measures=()),
+        row("g", "beta/mha", summary="raised TypeError: no such mask", measures=()),
         *(row(f"f{number}") for number in range(250)),
     ]
     path = folder / "report.html"

@@ -56,6 +56,12 @@ _CASES: dict[str, Case] = {
         ("mask-rank-1", Mask(explicit=Explicit("random", "TS"))),
         ("mask-source-too-long", Mask(explicit=Explicit("random", "TS"))),
         ("padding-mask-as-attention-mask", Mask(key_padding=Padding((7, 3)))),
+        ("mask-device", Mask(explicit=Explicit("random", "TS"))),
+        ("mask-heads", Mask(explicit=Explicit("random", "BHTS"))),
+        ("query-rank", Mask()),
+        ("key-rank", Mask()),
+        ("key-width", Mask()),
+        ("mixed-dtypes", Mask()),
     )
 }  # fmt: skip
 KINDS = {  # the numbers of a case are drawn from its id
@@ -73,6 +79,8 @@ EXECUTED: dict[str, tuple[tuple[str, str], ...]] = {
         ("self", "torch/packed"),
         ("ill-formed-query-width", "torch/mha"),
         ("blocked-one-sample", "torch/mha"),
+        *((f"ill-formed-{fault}", "torch/mha@weights") for fault in ("mask-heads", "mask-device")),
+        *((f"ill-formed-{fault}", "torch/mha@seq-first") for fault in ("query-rank", "key-rank")),
     ),
     "keras": (
         *((kind, "keras/mha") for kind in ("plain", "blocked", "ill-formed-mask-rank-1", "ill-formed-query-width")),
@@ -81,6 +89,7 @@ EXECUTED: dict[str, tuple[tuple[str, str], ...]] = {
         ("bfloat16", "keras/gqa"),
         ("mixed", "keras/mha@scores"),
         ("causal", "keras/mha@graph"),
+        *((f"ill-formed-{fault}", "keras/gqa") for fault in ("key-rank", "key-width", "mixed-dtypes")),
     ),
     "jax": (
         *(
@@ -88,6 +97,6 @@ EXECUTED: dict[str, tuple[tuple[str, str], ...]] = {
             for kind in ("plain", "blocked", "blocked-one-sample", "bfloat16", "blocked-repeated")
         ),
         *((kind, "jax/dpa@jit") for kind in ("blocked", "float16", "window", "ill-formed-integer-mask")),
-        ("ill-formed-query-width", "jax/dpa@jit"),
+        *((f"ill-formed-{fault}", "jax/dpa@jit") for fault in ("query-width", "mixed-dtypes", "query-rank")),
     ),
 }

@@ -68,6 +68,7 @@ def measure(output: str = "attn_output", ratio: float = 0.4) -> dict[str, Any]:
         "max_ratio_index": [0, 0, 0],
         "p99_ratio": ratio / 2,
         "assert_close": True,
+        "rms": 2 * ratio,
     }
 
 

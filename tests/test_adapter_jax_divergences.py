@@ -103,6 +103,7 @@ def test_bfloat16_products_with_one_axis_of_size_one_do_not(sizes: tuple[int, ..
 
 SQUARE = replace(PLAIN, kdim=8, vdim=8, output_dim=8, mask=Mask(explicit=Explicit("random")), check=("output",))
 PADDED = replace(SQUARE, mask=Mask(key_padding=Padding((5, 2))))
+FOUR_AXES = replace(SQUARE, mask=Mask(explicit=Explicit("random", "BHTS")))
 ILL_FORMED: list[tuple[IllFormed, Case, tuple[str, ...]]] = [  # the fault, a case, and who accepts it
     ("value-longer-than-key", SQUARE, ()),
     ("key-longer-than-value", SQUARE, ()),
@@ -118,6 +119,14 @@ ILL_FORMED: list[tuple[IllFormed, Case, tuple[str, ...]]] = [  # the fault, a ca
     ("padding-mask-as-attention-mask", replace(PADDED, batch=1, mask=Mask(key_padding=Padding((3,)))), (JIT, TEXTBOOK)),
     ("padding-mask-wrong-batch", PADDED, ()),
     ("query-width", SQUARE, ()),
+    ("key-width", SQUARE, ()),
+    ("batch-mismatch", SQUARE, ()),
+    ("query-rank", SQUARE, ()),
+    ("key-rank", SQUARE, ()),
+    ("mixed-dtypes", SQUARE, (TEXTBOOK,)),
+    ("mask-heads", FOUR_AXES, ()),
+    ("mask-batch", FOUR_AXES, ()),
+    ("heads-not-divisible-by-kv-heads", replace(SQUARE, num_heads=4, head_dim=2, value_head_dim=2, num_kv_heads=3), ()),
 ]
 
 
@@ -132,5 +141,5 @@ def test_ill_formed_calls_reach_jax_as_they_are(
     if name in accepted_by:
         assert subject(name).attend(problem).attn_output.shape == (case.batch, 3, 8)
     else:
-        with pytest.raises((ValueError, TypeError)):
+        with pytest.raises((ValueError, TypeError, AssertionError)):
             subject(name).attend(problem)

@@ -15,6 +15,7 @@ from conformance.vocabulary import IllFormed
 from tests.test_adapter_numpy import EVERY_SUBJECT, PLAIN
 
 SQUARE = replace(PLAIN, embed_dim=8, head_dim=2, kdim=8, vdim=8, output_dim=8, mask=Mask(explicit=Explicit("random")))
+FOUR_AXES = replace(SQUARE, mask=Mask(explicit=Explicit("random", "BHTS")))
 PADDED = replace(SQUARE, mask=Mask(key_padding=Padding((5, 2))))
 REFUSED: list[tuple[IllFormed, Case, str]] = [
     ("value-longer-than-key", SQUARE, "key and value must have one length, got 5 and 6"),
@@ -28,6 +29,14 @@ REFUSED: list[tuple[IllFormed, Case, str]] = [
     ("padding-mask-as-attention-mask", PADDED, r"explicit mask of shape \(2, 5\) does not fit"),
     ("padding-mask-wrong-batch", PADDED, r"key_padding must have shape \(2, 5\), got \(3, 5\)"),
     ("query-width", SQUARE, r"query_weight must have shape \(9, 8\), got \(8, 8\)"),
+    ("key-width", SQUARE, r"key_weight must have shape \(9, 8\), got \(8, 8\)"),
+    ("query-rank", SQUARE, r"query must have 3 axes \(batch, length, width\), got shape \(3, 8\)"),
+    ("key-rank", SQUARE, r"key must have 3 axes \(batch, length, width\), got shape \(5, 8\)"),
+    ("batch-mismatch", SQUARE, r"query, key and value must have one batch size, got \(2, 3, 3\)"),
+    ("mixed-dtypes", SQUARE, "key must have the dtype of the query"),
+    ("heads-not-divisible-by-kv-heads", replace(SQUARE, num_kv_heads=3), "4 query heads cannot share 3 key heads"),
+    ("mask-heads", FOUR_AXES, r"explicit mask of shape \(2, 5, 3, 5\) does not fit"),
+    ("mask-batch", FOUR_AXES, r"explicit mask of shape \(3, 4, 3, 5\) does not fit"),
 ]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from adapters.pytorch import ADAPTER
+from conformance.refusal import ACCIDENTS
 from conformance.spec import NUMPY_DTYPES, Additive, Data, Explicit, Mask, Padding
 from conformance.tensors import problem_of
 from tests.pytorch_oracle import assert_agrees, case_of, inference_case, reference
@@ -92,6 +93,14 @@ ILL_FORMED: dict[str, dict[str, Any]] = {
     "padding-mask-as-attention-mask": {"mask": Mask(key_padding=Padding((7, 3)))},
     "padding-mask-wrong-batch": {"mask": Mask(key_padding=Padding((7, 3)))},
     "query-width": {},
+    "key-width": {},
+    "query-rank": {},
+    "key-rank": {},
+    "batch-mismatch": {},
+    "mask-heads": {"mask": Mask(explicit=Explicit("random", "BHTS"))},
+    "mask-batch": {"mask": Mask(explicit=Explicit("random", "BHTS"))},
+    "mask-device": {"mask": Mask(explicit=Explicit("random"))},
+    "heads-not-divisible-by-kv-heads": {"num_kv_heads": 2},
 }
 
 
@@ -99,7 +108,7 @@ ILL_FORMED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", CONTRACT)
 def test_ill_formed_calls_raise_value_errors(name: str, fault: Any) -> None:
     problem = problem_of(case_of(ill_formed=fault, check=("output",), **ILL_FORMED[fault]))
-    with pytest.raises(ValueError, match=r"must|not divisible|differ in length"):
+    with pytest.raises(ValueError, match=r"must|not divisible|differ in length|blocked is on meta"):
         SUBJECTS[name].attend(problem)
 
 
@@ -127,6 +136,12 @@ def test_dropout_of_the_handwritten_module_scales_what_it_keeps_and_rests_in_eva
 
 
 # ---- proofs of paths, and translations that must not be lost ------------------------------------------------------
+
+
+def test_another_path_is_no_refusal() -> None:
+    from adapters.pytorch_arrays import OtherPathRan
+
+    assert issubclass(OtherPathRan, ACCIDENTS)
 
 
 def test_the_fast_path_is_proven() -> None:

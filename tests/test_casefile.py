@@ -48,7 +48,7 @@ def test_a_case_knows_its_suite_its_reason_and_its_line(tmp_path: Path) -> None:
     text = "suite: causal\nwhy: order matters\ninclude:\n  - {name: a}\n  - name: b\n    why: another\n"
     first, second = cases_of(tmp_path, text)
     assert (first.id, first.suite, first.why) == ("causal/a", "causal", "order matters")
-    assert first.source == Source("cases/file.yaml", 4)
+    assert first.source == Source("cases/file.yaml", 4, entry=True)
     assert (second.why, second.source.line) == ("another", 5)
 
 
@@ -110,13 +110,14 @@ def test_data_is_a_regime_or_more(tmp_path: Path) -> None:
 
 
 def test_ill_formed_calls_get_the_sizes_that_make_them_so_and_raise(tmp_path: Path) -> None:
-    text = "suite: s\nwhy: w\nmatrix: {ill_formed: [zero-heads, embed-dim-not-divisible, query-width, null]}\n"
-    zero, uneven, width, none = cases_of(tmp_path, text)
+    ways = "zero-heads, embed-dim-not-divisible, query-width, heads-not-divisible-by-kv-heads, null"
+    zero, uneven, width, grouped, none = cases_of(tmp_path, f"suite: s\nwhy: w\nmatrix: {{ill_formed: [{ways}]}}\n")
     assert (zero.num_heads, zero.num_kv_heads) == (0, 0)
     assert uneven.embed_dim % uneven.num_heads != 0
     assert sizes_of(width) == sizes_of(none)
-    assert [case.expect for case in (zero, uneven, width, none)] == ["raises", "raises", "raises", "agree"]
-    for case in (zero, uneven, width, none):
+    assert (grouped.num_heads, grouped.num_kv_heads) == (4, 3)
+    assert [case.expect for case in (zero, uneven, width, grouped, none)] == [*["raises"] * 4, "agree"]
+    for case in (zero, uneven, width, grouped, none):
         problem_of(case)
 
 

@@ -19,10 +19,15 @@ from conformance.casefile import model as casemodel
 from conformance.casefile import read_case_file
 from conformance.casefile import sizes as casesizes
 from conformance.cli import main
+from conformance.deviation import LIMIT
+from conformance.deviation_graph import _LINEAR
 from conformance.errors import CaseFileError
 from conformance.policy import ENVELOPE
-from conformance.run import ACCIDENTS, judge
+from conformance.refusal import ACCIDENTS
+from conformance.report.text import UNEXPLAINED
+from conformance.run import judge
 from conformance.spec import Case, Literals
+from conformance.statistics import JUDGED
 from conformance.store import Status
 from conformance.verdict import Agrees, Diverges, Errored, Kind
 
@@ -38,6 +43,7 @@ LITERALS = (
         vocabulary.Layout,
         vocabulary.Sharing,
         vocabulary.Calls,
+        vocabulary.Relation,
         vocabulary.MaskRoute,
         vocabulary.Axes,
         vocabulary.Pattern,
@@ -316,6 +322,14 @@ def test_the_derivation_states_the_policy_of_the_envelope() -> None:
     assert f"r = {ENVELOPE.rescalings} for the rescalings" in text
     assert ENVELOPE.flash
     assert {ENVELOPE.products, ENVELOPE.softmax, ENVELOPE.softmax_gradient} == {"wide"}
+
+
+def test_the_derivation_states_the_limits_of_statistics() -> None:
+    text = " ".join(TOLERANCE.read_text("utf-8").split())
+    assert f"In float64 and float32 it may be at most {LIMIT:g}" in text and JUDGED == ("float64", "float32")
+    assert f"The limit of {LIMIT:g} leaves room" in text
+    assert f"more than {UNEXPLAINED:g} is marked as unexplained" in text
+    assert f"by {_LINEAR:g} or more in the log domain, at {LIMIT:g} σ" in text
 
 
 # The project's own files ----------------------------------------------------------------------------------------------

@@ -385,6 +385,7 @@ ONE = "batch: 1, target_length: 1, embed_dim: 1, num_heads: 1"
         ("dropout: -0.1", "must be at least 0"),
         ("mode: training", "not one of: evaluate, train"),
         ("mode: train, dropout: 0.5, calls: repeated", "calls repeated says nothing"),
+        ("mode: train, dropout: 0.5, relation: keys-permuted", "relation keys-permuted compares calls"),
         ("mode: train, dropout: 0.5, check: [weights]", "shows in the output: check it"),
         ("mode: train, dropout: 0.5, data: {poison: 9}, mask: {key_padding: {last: 1}}", "poison and dropout"),
         ("mode: train, dropout: 0.5, expected: {attn_output: [[[1.0]]]}, " + ONE, "no outputs can be written"),

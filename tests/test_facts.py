@@ -35,6 +35,7 @@ def test_the_facts_of_a_plain_case(tmp_path: Path) -> None:
         "mode": "evaluate",
         "dropout": 0.0,
         "drops": False,
+        "relation": "none",
         "bias": True,
         "bias_kv": False,
         "zero_attention": False,

@@ -93,6 +93,7 @@ def test_a_score_below_the_masking_constant_loses_its_row() -> None:
     np.testing.assert_allclose(weights[0], 1 / 5)  # the same scores, no key blocked
 
 
+FOUR_AXES = Explicit("random", "BHTS")
 SHAPES, LENGTHS = "Incompatible shapes|must be broadcastable", "must be equal|Expected dimension"
 REFUSED: tuple[tuple[IllFormed, Mask, str], ...] = (
     ("value-longer-than-key", Mask(), LENGTHS),
@@ -104,6 +105,12 @@ REFUSED: tuple[tuple[IllFormed, Mask, str], ...] = (
     ("mask-rank-1", Mask(explicit=SPARSE), "out of bounds"),
     ("padding-mask-as-attention-mask", PADDED, SHAPES),
     ("padding-mask-wrong-batch", PADDED, SHAPES),
+    ("key-width", Mask(), "Input to reshape"),
+    ("batch-mismatch", Mask(), "must be equal|Expected dimension|broadcast|mismatch|compatible"),
+    ("query-rank", Mask(), "transpose|tuple index"),
+    ("key-rank", Mask(), "must be equal|tuple index"),
+    ("mask-heads", Mask(explicit=FOUR_AXES), SHAPES),
+    ("mask-batch", Mask(explicit=FOUR_AXES), SHAPES),
 )
 
 

@@ -17,10 +17,12 @@ from conformance.tensors import problem_of
 from tests.drawn_problems import case_like
 
 
-def expectation_of(values: Any, bounds: Any, dtype: str = "float32") -> Expectation:
-    """An expectation of nothing but an output with these numbers."""
+def expectation_of(values: Any, bounds: Any, dtype: str = "float32", deviations: Any = np.inf) -> Expectation:
+    """An expectation of nothing but an output with these numbers; without deviations it has no statistics."""
     expectation = Answer.of(problem_of(case_like("measure", dtype=dtype))).under(ENVELOPE)
-    return replace(expectation, values={"attn_output": np.array(values)}, bounds={"attn_output": np.array(bounds)})
+    made = replace(expectation, values={"attn_output": np.array(values)}, bounds={"attn_output": np.array(bounds)})
+    vars(made)["deviations"] = {"attn_output": np.broadcast_to(deviations, np.shape(values))}
+    return made
 
 
 def measured(values: Any, bounds: Any, actual: Array, dtype: str = "float32") -> Any:
@@ -86,3 +88,14 @@ def test_nothing_at_all_is_measured_as_nothing() -> None:
 def test_what_default_tolerances_would_have_said(relative: float, close: bool) -> None:
     measure = measured([100.0], [1e-9], np.array([100 * (1 + relative)], np.float32))
     assert measure.assert_close is close
+
+
+def test_the_root_mean_square_is_over_the_elements_with_bound_and_deviation() -> None:
+    actual = np.array([3.0, 4.0, 9.0, 9.0, 9.0], np.float32)
+    bounds, deviations = [100.0, 100.0, np.inf, 100.0, 100.0], [1.0, 0.5, 1.0, np.inf, 0.0]
+    expectation = expectation_of(np.zeros(5), bounds, deviations=deviations)
+    size = measure_of(expectation, "attn_output", actual).rms
+    assert size == pytest.approx(np.sqrt((9 + 64) / 2))
+    assert measured(np.zeros(5), bounds, actual).rms is None
+    actual[0] = np.nan
+    assert measure_of(expectation, "attn_output", actual).rms == np.inf

@@ -168,8 +168,15 @@ def _widened(problem: Problem) -> Problem:
         ("mask-source-too-long", Mask(explicit=Explicit("random", "BHTS"))),
         ("padding-mask-as-attention-mask", Mask(key_padding=Padding((5, 2)))),
         ("padding-mask-wrong-batch", Mask(key_padding=Padding((5, 2)))),
+        ("batch-mismatch", Mask()),
+        ("key-width", Mask()),
+        ("query-rank", Mask()),
+        ("key-rank", Mask()),
+        ("mixed-dtypes", Mask()),
+        ("mask-heads", Mask(explicit=Explicit("random", "BHTS"))),
+        ("mask-batch", Mask(explicit=Explicit("random", "BHTS"))),
     ],
 )
 def test_ill_formed_calls_raise(fault: Any, mask: Mask) -> None:
-    with pytest.raises(ValueError, match=r"positions|width|shape|heads|Boolean"):
+    with pytest.raises(ValueError, match=r"positions|width|shape|heads|Boolean|batch|axes|its weight"):
         CONTROL().attend(problem_of(replace(PLAIN, ill_formed=fault, mask=mask)))

@@ -32,7 +32,7 @@ def test_words_in_the_search_box_filter_every_part_of_the_page(visit: Visitor, r
         seen.page.evaluate("for (const f of document.querySelectorAll('.family')) f.open = true")
         assert seen.listed() == cases, words
         assert f"q={words}" in seen.hash.replace("+", " ")
-    assert seen.page.locator("#matched").inner_text() == "251 of 257"
+    assert seen.page.locator("#matched").inner_text() == "253 of 259"
     assert seen.page.locator("#others-rows tr").count() == 100
     seen.page.locator("#others-more").click()
     assert seen.page.locator("#others-rows tr").count() == 200
@@ -77,6 +77,16 @@ def test_a_known_divergence_shows_its_ledger_entry(visit: Visitor, report: Path)
     for words in ("softmax over nothing", "beta <2", "2026-01"):
         assert words in text
     assert seen.page.locator("#case a[href='https://example.org/1']").count() == 1
+
+
+def test_refusals_of_an_ill_formed_call_stand_side_by_side(visit: Visitor, report: Path) -> None:
+    seen = visit(report, "#row=cases/plain.yaml::g[alpha/mha]")
+    seen.page.wait_for_selector("#case .clusters")
+    text = seen.page.locator("#case").inner_text()
+    assert text.count("raised ValueError: lengths differ") == 2  # what was found, and beside the others
+    assert "raised TypeError: no such mask" in text
+    assert "with the reference" not in text
+    assert seen.page.locator("#case .message").all_inner_texts() == ["raised ValueError: lengths differ"]
 
 
 def test_the_address_leads_back_to_the_element(visit: Visitor, report: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,12 @@ def test_subjects_of_this_project_on_numpy_have_no_script() -> None:
     assert [script_of(pair_of("plain", name)) for name in names] == [None] * len(names)
 
 
+def test_a_relation_has_no_script() -> None:
+    related = pair_of("plain", "torch/mha")
+    assert script_of(related) is not None
+    assert script_of(replace(related, case=replace(related.case, relation="heads-permuted"))) is None
+
+
 def test_a_problem_that_cannot_be_written_down_has_no_script(monkeypatch: pytest.MonkeyPatch) -> None:
     subject = load("torch/mha")
 
@@ -217,3 +224,11 @@ def test_a_problem_that_cannot_be_written_down_has_no_script(monkeypatch: pytest
 
     monkeypatch.setattr(subject, "script", refuse, raising=False)
     assert script_of(pair_of("plain", "torch/mha")) is None
+
+
+def test_a_key_that_stays_wide_beside_narrow_inputs_has_no_script() -> None:
+    pytest.importorskip("torch")
+    case = replace(KINDS["ill-formed-mixed-dtypes"], dtype="bfloat16")
+    pair = Pair(case, facts_of(case), "torch/mha", adapter_of("torch/mha"), (0, 0))
+    assert script_of(pair) is None
+    assert script_of(replace(pair, case=replace(case, ill_formed="key-width"))) is not None

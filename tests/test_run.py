@@ -14,6 +14,7 @@ from conformance.policy import ENVELOPE, Policy
 from conformance.problem import Outputs, Problem
 from conformance.run import errored, examine, expected, judge, judged_again, policy_of, unsupported_reason
 from conformance.spec import Array, Case, Data, Explicit, Literals, Mask, Unsupported
+from conformance.tensors import problem_of
 from conformance.verdict import Agrees, Diverges, Errored
 from tests.drawn_problems import case_like
 from tests.planted.attention import Attention
@@ -153,6 +154,12 @@ ILL_FORMED = {"ill_formed": "query-width", "expect": "raises"}
     [
         (ValueError("widths differ"), Agrees, "raised ValueError: widths differ"),
         (TypeError("not a mask"), Agrees, "raised TypeError: not a mask"),
+        (
+            RuntimeError("\x1b[1min user code:\n\n  shapes\x1b[0m differ"),
+            Agrees,
+            "raised RuntimeError: in user code: shapes differ",
+        ),
+        (AssertionError(), Agrees, "raised AssertionError, without a message"),
         (AttributeError("no attribute shape"), Errored, "no attribute shape"),
         (NotImplementedError("later"), Errored, "later"),
     ],
@@ -170,7 +177,59 @@ def test_accepting_an_ill_formed_call_is_a_divergence() -> None:
 
     verdict = judge(case_like("run", **ILL_FORMED), Accepting())
     assert isinstance(verdict, Diverges)
-    assert verdict.findings[0].kind == "accepted" and "query-width" in verdict.findings[0].message
+    (finding,) = verdict.findings
+    assert (finding.output, finding.kind) == ("call", "accepted")
+    assert finding.message == (
+        "the ill-formed call (query-width) was accepted; "
+        "the output, float32[2, 3, 5], is not the answer to the well-formed call"
+    )
+
+
+class Repairing(Counting):
+    """Accepts a broken mask, and answers as if it were another."""
+
+    def __init__(self, mask: Mask) -> None:
+        super().__init__()
+        self.taken_for = mask
+
+    def attend(self, problem: Problem) -> Outputs:
+        return super().attend(problem_of(replace(problem.case, ill_formed=None, mask=self.taken_for)))
+
+
+BROKEN_MASK = Mask(explicit=Explicit("keys", "TS", indices=(1,)))
+
+
+@pytest.mark.parametrize(
+    ("mask", "told"),
+    [
+        (BROKEN_MASK, "is the answer to the well-formed call"),
+        (Mask(), "is the answer to the call without its mask"),
+        (Mask(explicit=Explicit("keys", "TS", indices=(2,))),
+         "is not the answer to the well-formed call or to the call without its mask"),
+    ],
+)  # fmt: skip
+def test_an_accepted_call_tells_whose_answer_came_back(mask: Mask, told: str) -> None:
+    case = case_like("run", ill_formed="integer-mask", expect="raises", mask=BROKEN_MASK)
+    verdict = judge(case, Repairing(mask))
+    assert isinstance(verdict, Diverges)
+    assert verdict.findings[0].message.endswith(f"the output, float32[2, 3, 4], {told}")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"ill_formed": "zero-heads", "num_heads": 0, "num_kv_heads": 0},
+        {"ill_formed": "mask-device", "mask": BROKEN_MASK},
+    ],
+)
+def test_an_answer_is_compared_only_with_a_call_that_has_one(changes: dict[str, Any]) -> None:
+    class Accepting(Counting):
+        def attend(self, problem: Problem) -> Outputs:
+            return Outputs(problem.query)
+
+    verdict = judge(case_like("run", expect="raises", **changes), Accepting())
+    assert isinstance(verdict, Diverges)
+    assert verdict.findings[0].message.endswith("the output, float32[2, 3, 4], came back")
 
 
 def test_a_case_that_cannot_be_built_is_an_error_of_every_subject() -> None:

@@ -1,18 +1,17 @@
-"""Problems: the same id gives the same arrays, regimes do what they say, and each malformation breaks one thing."""
+"""Problems: the same id gives the same arrays, and regimes do what they say."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
 
 from conformance.problem import Problem
 from conformance.reference import reference_of
-from conformance.spec import NUMPY_DTYPES, Array, Case, Data, Explicit, Literals, Mask, Padding
+from conformance.spec import NUMPY_DTYPES, Array, Data, Explicit, Literals, Mask, Padding
 from conformance.tensors import parameter_names, problem_of, shapes
-from conformance.vocabulary import IllFormed
 from tests.drawn_problems import case_like
 
 DTYPES = ["float64", "float32", "float16", "bfloat16"]
@@ -232,51 +231,3 @@ def test_shared_inputs_are_one_object_and_equal_copies_are_not() -> None:
     np.testing.assert_array_equal(copies.query, copies.value)
     separate = built()
     assert len({id(separate.query), id(separate.key), id(separate.value)}) == 3
-
-
-# Ill-formed calls ----------------------------------------------------------------------------------------------------
-
-EXPLICIT = Mask(explicit=Explicit("random", "BTS"))
-MALFORMED: dict[str, tuple[dict[str, Any], Any]] = {
-    "value-longer-than-key": ({}, lambda p: (p.key.shape[1], p.value.shape[1]) == (4, 5)),
-    "key-longer-than-value": ({}, lambda p: (p.key.shape[1], p.value.shape[1]) == (5, 4)),
-    "query-width": ({}, lambda p: p.query.shape == (2, 3, 5) and p.parameters.query_weight.shape == (4, 4)),
-    "mask-target-too-long": ({"mask": EXPLICIT}, lambda p: p.mask.explicit.shape == (2, 4, 4)),
-    "mask-source-too-long": ({"mask": EXPLICIT}, lambda p: p.mask.explicit.shape == (2, 3, 5)),
-    "integer-mask": ({"mask": EXPLICIT}, lambda p: p.mask.explicit.dtype == np.int64),
-    "mask-rank-1": ({"mask": EXPLICIT}, lambda p: p.mask.explicit.shape == (4,)),
-    "padding-mask-as-attention-mask": (
-        {"mask": PADDED},
-        lambda p: p.mask.key_padding is None and p.mask.key_lengths is None and p.mask.explicit.shape == (2, 4),
-    ),
-    "padding-mask-wrong-batch": (
-        {"mask": PADDED},
-        lambda p: p.mask.key_padding.shape == (3, 4) and p.mask.key_lengths.shape == (3,),
-    ),
-    "embed-dim-not-divisible": (
-        {"embed_dim": 5, "head_dim": 2},
-        lambda p: p.parameters.query_weight.shape == (5, 5) and p.parameters.output_weight.shape == (5, 5),
-    ),
-    "zero-heads": ({"num_heads": 0, "num_kv_heads": 0}, lambda p: p.parameters.key_weight.shape == (4, 4)),
-}
-
-
-@pytest.mark.parametrize("fault", get_args(IllFormed))
-def test_each_malformation_breaks_what_it_names(fault: str) -> None:
-    changes, broken = MALFORMED[fault]
-    case: Case = case_like("ill-formed", ill_formed=fault, expect="raises", **changes)
-    assert broken(problem_of(case))
-    if fault not in ("embed-dim-not-divisible", "zero-heads"):
-        assert not broken(problem_of(replace(case, ill_formed=None)))
-
-
-def test_left_padding_is_malformed_without_lengths() -> None:
-    mask = Mask(key_padding=Padding((2, 3), side="left"))
-    problem = built(ill_formed="padding-mask-wrong-batch", mask=mask)
-    assert problem.mask.key_lengths is None and problem.mask.key_padding is not None
-    assert problem.mask.key_padding.shape == (3, 4)
-
-
-def test_a_malformed_mask_needs_a_mask() -> None:
-    with pytest.raises(ValueError, match="needs a mask to malform"):
-        built(ill_formed="mask-rank-1")

@@ -13,15 +13,17 @@ from conformance.casefile.located import Document, Loc
 from conformance.casefile.masks import Complaint, flaws, normal_form, resolve
 from conformance.casefile.model import CaseKeys, DataKeys, ExpectKeys, MaskKeys, RaisesKeys, ScopeKeys
 from conformance.casefile.names import SIZE_PREFIXES
+from conformance.casefile.related import blocked_row_complaints, relation_complaints
 from conformance.casefile.sizes import resolve_sizes, size_complaints
 from conformance.errors import Fault
+from conformance.malformed import lacking
 from conformance.spec import Case, Data, Literals, Mask, Source
 
 SIZES = tuple(SIZE_PREFIXES)
 DEFAULTS: Mapping[str, Any] = {
     name: Case.__dataclass_fields__[name].default
     for name in (
-        *("dtype", "mask_route", "layout", "sharing", "calls", "mode", "dropout"),
+        *("dtype", "mask_route", "layout", "sharing", "calls", "mode", "dropout", "relation"),
         *("bias", "bias_kv", "zero_attention", "scale"),
     )
 } | {
@@ -30,14 +32,6 @@ DEFAULTS: Mapping[str, Any] = {
     "ill_formed": None,
     "check": Case.__dataclass_fields__["check"].default,
     "expect": None,  # agree, or raises for an ill-formed call
-}
-_NEEDED_PART = {
-    "mask-target-too-long": "explicit",
-    "mask-source-too-long": "explicit",
-    "integer-mask": "explicit",
-    "mask-rank-1": "explicit",
-    "padding-mask-as-attention-mask": "key_padding",
-    "padding-mask-wrong-batch": "key_padding",
 }
 
 
@@ -192,6 +186,11 @@ class Builder:
             literals=literals or _NO_LITERALS, subjects=scope.subjects, tags=scope.tags,
             **values,
         )  # fmt: skip
+        complaints = list(blocked_row_complaints(case))
+        for complaint in complaints:
+            self.complain(complaint, cells, scope.loc, name)
+        if complaints:
+            return None
         self.cases.append(case)
         return case
 
@@ -229,15 +228,18 @@ def _call_complaints(
 ) -> Iterator[Complaint]:
     ill_formed, expect, data = values["ill_formed"], values["expect"], values["data"]
     if ill_formed is not None:
-        part = _NEEDED_PART.get(ill_formed)
-        if part is not None and part not in values["mask"]:
-            yield Complaint(("ill_formed", "mask"), (), f"ill_formed {ill_formed} needs a mask with {part}")
+        axes = values["mask"].get("explicit", {}).get("axes")
+        square = sizes["batch"] == sizes["target_length"]
+        lacks = lacking(ill_formed, values["mask"], axes, values["sharing"], square=square)
+        if lacks is not None:
+            yield Complaint(("ill_formed", lacks[0]), (), lacks[1])
         if expect == "agree":
             yield Complaint(
                 ("expect", "ill_formed"), (), "an ill-formed call has no answer to agree with: expect raises"
             )
     elif expect == "raises":
         yield Complaint(("expect", "ill_formed"), (), "only an ill-formed call raises: say what is ill_formed")
+    yield from relation_complaints(values, sizes)
     if data.get("poison") is not None and not values["mask"].keys() - {"additive"}:
         yield Complaint(("data", "mask"), (), "poison needs a mask that blocks a key for every query of a sample")
     if data["regime"] == "literal" and not (literals and literals.given):

@@ -17,6 +17,9 @@ def dropout_complaints(
         if values["calls"] != "once":
             message = f"dropout in training is drawn in several calls anyway: calls {values['calls']} says nothing"
             yield Complaint(("calls", "dropout", "mode"), (), message)
+        if values["relation"] is not None:
+            message = f"relation {values['relation']} compares calls, and dropout in training makes each another"
+            yield Complaint(("relation", "dropout", "mode"), (), message)
         if values["data"].get("poison") is not None:
             yield Complaint(("data", "dropout", "mode"), (), "poison and dropout in training hide each other")
         if "output" not in values["check"]:

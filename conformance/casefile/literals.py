@@ -52,7 +52,12 @@ def include(builder: Builder, entry: IncludeKeys, loc: Loc, scope: Scope) -> Non
     line = builder.document.line(loc)
     tags = tuple(dict.fromkeys((*scope.tags, *(entry.tags or ()))))
     scope = replace(
-        scope, why=entry.why or scope.why, source=Source(scope.source.file, line), loc=loc, tags=tags, subjects=subjects
+        scope,
+        why=entry.why or scope.why,
+        source=Source(scope.source.file, line, entry=True),
+        loc=loc,
+        tags=tags,
+        subjects=subjects,
     )
     noted = len(builder.faults)
     own = builder.cells(entry, loc, near=True)

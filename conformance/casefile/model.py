@@ -149,6 +149,9 @@ class CaseKeys(Sizes):
     calls: Annotated[vocabulary.Calls, Field(description="how the subject is called")] = NOTHING
     mode: Annotated[vocabulary.Mode, Field(description="evaluate, where dropout is off, or train")] = NOTHING
     dropout: Annotated[float, Field(ge=0, lt=1, description="probability of dropping a weight in training")] = NOTHING
+    relation: Annotated[vocabulary.Relation | None, Field(description="what is compared instead of the reference")] = (
+        NOTHING
+    )
     bias: Annotated[bool, Field(description="projections have biases; true when left out")] = NOTHING
     bias_kv: Annotated[bool, Field(description="one learnt row more in keys and values")] = NOTHING
     zero_attention: Annotated[bool, Field(description="one row of zeros more in keys and values")] = NOTHING

@@ -36,6 +36,8 @@ def spelt(name: str, value: Any) -> str:
             return f"dropout{_number(value)}"
         case "scale":
             return "scale-default" if value is None else f"scale{_number(value)}"
+        case "relation":
+            return "no-relation" if value is None else str(value)
         case "ill_formed":
             return "well-formed" if value is None else str(value)
         case "check":

@@ -19,13 +19,14 @@ def resolve_sizes(stated: Mapping[str, int], ill_formed: str | None = None) -> d
     uneven = 4 * num_heads + num_heads // 2
     embed_dim = stated.get("embed_dim", uneven if ill_formed == "embed-dim-not-divisible" else EMBED_DIM)
     head_dim = stated.get("head_dim", embed_dim // num_heads if num_heads else embed_dim)
+    num_kv_heads = num_heads - 1 if ill_formed == "heads-not-divisible-by-kv-heads" else num_heads
     return {
         "batch": stated.get("batch", BATCH),
         "target_length": stated.get("target_length", TARGET_LENGTH),
         "source_length": stated.get("source_length", SOURCE_LENGTH),
         "embed_dim": embed_dim,
         "num_heads": num_heads,
-        "num_kv_heads": stated.get("num_kv_heads", num_heads),
+        "num_kv_heads": stated.get("num_kv_heads", num_kv_heads),
         "head_dim": head_dim,
         "value_head_dim": stated.get("value_head_dim", head_dim),
         "kdim": stated.get("kdim", embed_dim),
@@ -59,7 +60,11 @@ def _head_complaints(sizes: Sizes, stated: Mapping[str, int], ill_formed: str | 
     elif not divisible and "head_dim" not in stated:
         message = f"embed_dim {width} is not divisible by num_heads {heads}: state head_dim, or that it is ill_formed"
         yield Complaint(("embed_dim", "num_heads", "head_dim"), (), message)
-    if groups == 0 or heads % groups:
+    if ill_formed == "heads-not-divisible-by-kv-heads":
+        if groups == 0 or heads % groups == 0:
+            message = f"ill_formed {ill_formed} needs num_kv_heads that do not divide num_heads {heads}, not {groups}"
+            yield Complaint(("num_kv_heads", "num_heads", "ill_formed"), (), message)
+    elif groups == 0 or heads % groups:
         message = f"num_heads {heads} is not divisible by num_kv_heads {groups}"
         yield Complaint(("num_kv_heads", "num_heads"), (), message)
 

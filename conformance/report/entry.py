@@ -26,7 +26,7 @@ MEANINGS: Mapping[Status, str] = {
     "errored": "the subject or the engine raised where an answer was due",
     "stale": "the ledger says it diverges; it no longer does, or does so differently",
     "known": "diverges exactly as the ledger says",
-    "agrees": "every judged element lies within its bound",
+    "agrees": "every judged element lies within its bound, or the ill-formed call was refused",
     "unsupported": "a documented limit of the subject",
     "missing": "the framework is not installed",
 }

@@ -24,7 +24,7 @@ from conformance.report.elements import (
 from conformance.report.entry import Entry
 from conformance.report.index import plain, script_json
 from conformance.report.model import View
-from conformance.report.text import brief_text, number, number_text, ratio_text
+from conformance.report.text import brief_text, number, number_text, ratio_text, rms_text
 from conformance.spec import Array
 from conformance.store import Row
 
@@ -138,13 +138,15 @@ def _finding(finding: Mapping[str, Any], dtype: str) -> dict[str, Any]:
 
 
 def _measure(measure: Mapping[str, Any]) -> dict[str, Any]:
-    numbers = {name: number(measure.get(name)) for name in ("max_abs_error", "max_ulp", "max_ratio", "p99_ratio")}
+    names = ("max_abs_error", "max_ulp", "max_ratio", "p99_ratio", "rms")
+    numbers = {name: number(measure.get(name)) for name in names}
     return {
         **plain(measure),
         "max_abs_error": brief_text(numbers["max_abs_error"]),
         "max_ulp": brief_text(numbers["max_ulp"]),
         "max_ratio": ratio_text(numbers["max_ratio"]),
         "p99_ratio": ratio_text(numbers["p99_ratio"]),
+        "rms": rms_text(numbers["rms"]),
     }
 
 

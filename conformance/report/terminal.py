@@ -25,6 +25,7 @@ from conformance.report.text import (
     one_line,
     plural,
     ratio_text,
+    rms_text,
 )
 from conformance.store import Row, Run, Status
 
@@ -177,4 +178,6 @@ def _elements(elements: tuple[Element, ...], dtype: str) -> Iterator[str]:
 
 def _measure(measure: Mapping[str, Any]) -> str:
     largest, error = number(measure.get("max_ratio")), number(measure.get("max_abs_error"))
-    return f"  {measure['output']}: largest ratio {ratio_text(largest)}, largest error {brief_text(error)}"
+    line = f"  {measure['output']}: largest ratio {ratio_text(largest)}, largest error {brief_text(error)}"
+    rms = number(measure.get("rms"))
+    return line if rms is None else f"{line}, rms(error/σ) {rms_text(rms)}"

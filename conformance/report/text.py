@@ -6,6 +6,7 @@ import math
 import re
 from typing import Any
 
+UNEXPLAINED = 20.0  # rms(error/σ) that roundings do not add up to; correct 16-bit subjects stay below it
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _BREAK = re.compile(r"[\t\n\r\v\f\x85\u2028\u2029]+")
 _DIRECTION = re.compile(r"[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -37,6 +38,11 @@ def ratio_text(ratio: float | None) -> str:
         return f"{ratio:.0f}"
     mantissa, exponent = f"{ratio:.1e}".split("e")
     return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
+
+
+def rms_text(rms: float | None) -> str:
+    """rms(error/σ) of an output, and whether rounding cannot explain it: no finding in 16 bits, but it shows."""
+    return ratio_text(rms) + (", unexplained" if rms is not None and rms > UNEXPLAINED else "")
 
 
 def number_text(value: float | None, dtype: str = "float32") -> str:

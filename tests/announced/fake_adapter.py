@@ -10,10 +10,13 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from adapters.numpy_reference import NumpyReference
+import numpy as np
+
+from adapters.numpy_reference import DECLARED, NumpyReference
 from conformance.adapter import Adapter, Script
 from conformance.problem import Outputs, Problem
 from conformance.spec import Case, Unsupported
+from conformance.tensors import problem_of
 
 
 class Right:
@@ -60,6 +63,18 @@ class OffInWeights(OffByOne):
         raise LookupError("no script today")
 
 
+class Ordered(Right):
+    """Where a key stands leaks into the output."""
+
+    name = "fake/order"
+
+    def attend(self, problem: Problem) -> Outputs:
+        outputs = super().attend(problem)
+        place = np.arange(problem.key.shape[1], dtype=problem.key.dtype)
+        leak = (place @ problem.key)[:, None, :1]
+        return replace(outputs, attn_output=outputs.attn_output + leak)
+
+
 class Worthless(Right):
     """Everything that it gives is wrong."""
 
@@ -82,11 +97,40 @@ class Single(Right):
         return replace(outputs, attn_output=outputs.attn_output.astype("float32").astype(dtype))
 
 
+class OffScale(Right):
+    """Its scale is off by a hundredth of a thousandth, which leaves every element of the output inside its bound."""
+
+    name = "fake/scale"
+    policy = DECLARED
+
+    def attend(self, problem: Problem) -> Outputs:
+        case = replace(problem.case, scale=problem.case.effective_scale * (1 + 1e-5))
+        return super().attend(replace(problem, case=case))
+
+
 class Raising(Right):
     name = "fake/raising"
 
     def attend(self, problem: Problem) -> Outputs:
         raise RuntimeError("no kernel\nfor this problem")
+
+
+class Lenient(Right):
+    """Answers an ill-formed call as if it were well-formed."""
+
+    name = "fake/lenient"
+
+    def attend(self, problem: Problem) -> Outputs:
+        return super().attend(problem_of(replace(problem.case, ill_formed=None)))
+
+
+class Careless(Right):
+    """Stumbles over an ill-formed call by accident."""
+
+    name = "fake/careless"
+
+    def attend(self, problem: Problem) -> Outputs:
+        raise AttributeError("no attribute 'ndim'")
 
 
 class Limited(Right):
@@ -154,9 +198,13 @@ ADAPTER = Adapter(
             Right,
             OffByOne,
             OffInWeights,
+            Ordered,
             Worthless,
             Single,
+            OffScale,
             Raising,
+            Lenient,
+            Careless,
             Limited,
             Unmade,
             Warned,

@@ -91,6 +91,8 @@ def _check_inputs(problem: Problem) -> None:
     ):
         if weight.shape != (array.shape[2], width):
             raise ValueError(f"{name} of width {array.shape[2]} and {width} head columns, weight {weight.shape}")
+        if array.dtype != weight.dtype:
+            raise ValueError(f"{name} is {array.dtype} and its weight {weight.dtype}")
 
 
 def _mask_shapes(problem: Problem) -> dict[str, tuple[int, ...]]:

@@ -4,10 +4,10 @@ import { rows, statuses, symbols } from "./data.js";
 import { section } from "./panels.js";
 import { fragment, readState } from "./state.js";
 
-/** What has to be equal for two subjects to stand in one line: agreeing ones need nothing more, diverging ones the kinds and the ratio. */
+/** What has to be equal for two subjects to stand in one line: of agreeing ones the way they refused an ill-formed call, of diverging ones the kinds and the ratio. */
 function behaviour(row) {
-  const like = row.diverging ? [row.status, ...[...row.kinds].sort(), ratioText(row.ratio)] : [row.status];
-  return like.join(" ");
+  if (row.diverging) return [row.status, ...[...row.kinds].sort(), ratioText(row.ratio)].join(" ");
+  return row.status === "agrees" ? `agrees ${row.summary}` : row.status;
 }
 
 export function othersPanel(row) {
@@ -35,11 +35,11 @@ function grouped(alike) {
 }
 
 function clusterLine(cluster, row) {
-  const [{ status, kinds, ratio, diverging }] = cluster;
+  const [{ status, kinds, ratio, diverging, summary }] = cluster;
   const what = diverging
     ? `${kinds.join(", ")} ${ratio === null ? "" : ratioText(ratio)}`
     : status === "agrees"
-      ? "with the reference"
+      ? summary || "with the reference"
       : "";
   const names = cluster.flatMap((other, place) => [place ? " = " : "", subjectLink(other, row)]);
   return el(

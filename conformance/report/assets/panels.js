@@ -65,7 +65,7 @@ export function factsPanel(row) {
 export function findingsPanel(row, detail) {
   if (!detail?.findings.length) {
     const text =
-      row.status === "agrees"
+      row.status === "agrees" && !row.summary // with a summary, an ill-formed call was refused: nothing was judged
         ? `Every judged element lies within its bound${row.ratio === null ? "" : `; the closest came to ${ratioText(row.ratio)} of it`}.`
         : row.summary;
     return section("What was found", el("p", { class: "message" }, isolated(text)));
@@ -134,6 +134,7 @@ export function measuresPanel(detail) {
     ["max ulp", "max_ulp"],
     ["p99 ratio", "p99_ratio"],
     ["max ratio", "max_ratio"],
+    ["rms(error/σ)", "rms"],
   ];
   const lines = detail.measures.map((measure) =>
     el(

@@ -1,0 +1,109 @@
+"""Rules for standard deviations: how far rounding carries each element of a typical correct implementation.
+
+The same pairs as in :mod:`conformance.running_error`, whose ``error`` is here a standard deviation σ. Roundings are
+taken as independent and uniform, and variances of independent errors add (Hull and Swenson 1966; Higham and Mary
+2019). ``docs/tolerance.md`` derives the rules and says where they do not hold.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from conformance.policy import Format
+from conformance.running_error import Pair, Rules, absolute, half_ulp
+from conformance.spec import Array
+
+LIMIT = 8.0  # of rms(error/σ) over an output
+_ALIKE = 1e-6  # by which S² may fall short of n Σ t² for n terms to be one and the same
+
+
+def squared(value: Array) -> Array:
+    """Square in float64."""
+    square: Array = np.square(value.astype(np.float64, copy=False))
+    return square
+
+
+def alike(value: Array, axis: int) -> Array:
+    """Where all elements along an axis that are not 0 are the same number, and so have one and the same error."""
+    count = (value != 0).sum(axis=axis, keepdims=True)
+    total, squares = value.sum(axis=axis, keepdims=True), np.square(value).sum(axis=axis, keepdims=True)
+    return np.asarray((np.square(total) >= (1 - _ALIKE) * count * squares) & (count > 1))
+
+
+class DeviationRules(Rules):
+    """The rules for standard deviations. Zero stays exact: a pair (0, 0) has no error to add."""
+
+    def variance(self, arithmetic: Format) -> float:
+        """Relative variance of one rounding: u²/3 where a binade begins, and half of that over all mantissas."""
+        return (arithmetic.unit_roundoff**2 + self.reference_roundoff**2) / 6
+
+    def store(self, pair: Pair, *holdings: float) -> Pair:
+        """Rounding to the storage format: half a unit in the last place over √3; all of what may be flushed."""
+        storage, magnitude = self.storage, pair.magnitude
+        steps = 1 + sum(1 / factor for factor in holdings)
+        if holdings:
+            own = np.sqrt(self.variance(storage)) * magnitude + steps * storage.smallest_subnormal / 2
+        else:
+            own = half_ulp(magnitude, storage) / np.sqrt(3)
+        if storage.flushes:
+            flushed = storage.smallest_normal * steps
+            own = np.where(magnitude < 2 * flushed, flushed, own)
+        return Pair(pair.value, np.hypot(pair.error, np.where(magnitude > 0, own, 0)))
+
+    def rounded(self, pair: Pair, arithmetic: Format, times: int) -> Pair:
+        """``times`` further roundings in an arithmetic format."""
+        own = np.sqrt(times * self.variance(arithmetic)) * absolute(pair.value)
+        return Pair(pair.value, np.hypot(pair.error, own))
+
+    def scaled(self, pair: Pair, factor: float, relative: float) -> Pair:
+        """Multiplication by a constant whose relative error is the same for all elements."""
+        return Pair(pair.value * factor, abs(factor) * np.hypot(pair.error, absolute(pair.value) * relative))
+
+    def times(self, pair: Pair, factor: Pair, relative: float) -> Pair:
+        """Element by element, by factors with one relative error; what may be 0 or not leaves the statistics."""
+        error = np.hypot(absolute(factor.value) * pair.error, relative * absolute(factor.value * pair.value))
+        unknown = (factor.error > 0) & (pair.magnitude > 0)
+        return Pair(pair.value * factor.value, np.where(unknown, np.nan, error))
+
+    def product(
+        self,
+        left: Pair,
+        right: Pair,
+        value: Array,
+        arithmetic: Format,
+        *,
+        addend: Pair | None = None,
+        terms: Array | None = None,
+        holding: float = 1.0,
+    ) -> Pair:
+        """Matrix product whose n terms are added in random order: u²/6 [(n/3) S² + (n/6 + 1) Σ (a b)²] of its own.
+
+        S is the sum: where terms have one sign, partial sums grow towards it, and so do their roundings. Where all
+        factors on one side are the same number, they have the same error, and it meets the sum of the other side; where
+        all terms are, their roundings are the same too, and amplitudes add.
+        """
+        first, second = (operand.value.astype(np.float64, copy=False) for operand in (left, right))
+        first_squared, own = np.square(first), self.variance(arithmetic)
+        count = (first != 0).sum(axis=-1, keepdims=True) if terms is None else terms.max(-1, keepdims=True, initial=0)
+        count = count + 1 + 2 * self.casts(arithmetic)
+        sums = squared(value) if addend is None else squared(value) + squared(addend.value)
+        variance = first_squared @ np.square(right.error) + own / 3 * count * sums
+        variance += (np.square(left.error) + own * (count / 6 + 1) * first_squared) @ np.square(second)
+        if addend is not None:
+            variance += np.square(addend.error)
+        rows, columns = alike(first, -1), alike(second, -2)
+        if rows.any():
+            one = np.square(left.error).max(axis=-1, keepdims=True, initial=0)
+            variance += rows * one * np.square(second.sum(axis=-2, keepdims=True))
+        if columns.any():
+            one = np.square(right.error).max(axis=-2, keepdims=True, initial=0)
+            variance += columns * one * np.square(first.sum(axis=-1, keepdims=True))
+        variance += (rows & columns) * (own / 3 * np.square(count)) * sums
+        return Pair(value, np.sqrt(variance))
+
+    def summed(self, pair: Pair, axis: int, value: Array, arithmetic: Format) -> Pair:
+        """Sum along an axis in random order, likewise."""
+        terms, count = pair.value.astype(np.float64, copy=False), pair.value.shape[axis] + self.casts(arithmetic)
+        own = count / 3 * squared(value) + count / 6 * np.square(terms).sum(axis=axis)
+        variance = np.square(pair.error).sum(axis=axis) + self.variance(arithmetic) * own
+        return Pair(value, np.sqrt(np.where(alike(terms, axis).squeeze(axis), count * variance, variance)))
