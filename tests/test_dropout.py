@@ -13,6 +13,7 @@ import pytest
 from conformance import dropout
 from conformance.casefile import read_case_file
 from conformance.chances import allowed
+from conformance.deviation import DeviationRules
 from conformance.dropout import DRAWS, draws_of
 from conformance.dropout_masks import copies, from_output
 from conformance.dropout_means import means_of
@@ -271,6 +272,14 @@ def test_a_factor_carries_its_errors_at_their_worst() -> None:
     np.testing.assert_allclose(found.error, reached)
     dropped = Rules(FORMATS["float32"], 0.0).times(Pair(np.array([5.0]), np.array([OVERFLOW])), exact(np.zeros(1)), 0.1)
     assert dropped.error[0] == OVERFLOW  # what may be infinite is NaN times 0
+
+
+def test_a_factor_that_is_not_told_leaves_the_statistics() -> None:
+    pair = Pair(np.array([3.0, 3.0, 3.0, 0.0]), np.array([0.5, 0.5, 0.5, 0.0]))
+    factor = Pair(np.array([2.0, 0.0, 1.0, 1.0]), np.array([0.0, 0.0, 1.0, 1.0]))
+    found = DeviationRules(FORMATS["float32"], 0.0).times(pair, factor, 0.25)
+    np.testing.assert_array_equal(found.value, [6, 0, 3, 0])
+    np.testing.assert_array_equal(found.error, [np.hypot(1.0, 1.5), 0, np.nan, 0])
 
 
 @cache
