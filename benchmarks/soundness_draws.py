@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from benchmarks.soundness_masks import drawn_mask, with_lengths
+from benchmarks.soundness_masks import BOOLEAN, drawn_mask, with_lengths
 from conformance.casefile import read_case_file
 from conformance.spec import Case
 from conformance.tensors import problem_of
@@ -25,7 +25,8 @@ SHORT, LONGEST = 32, 512
 MAX_SCORES = 2**18  # elements of the scores, and of the largest projection: what a draw may cost
 NAME = "drawn"  # of the only case of a file
 REGIMES = tuple(regime for regime in get_args(Regime) if regime != "literal")
-PLAIN = 0.5  # share of draws whose widths are plain, as most modules of the frameworks want them
+USUAL = 0.3  # share of draws that every subject answers: self-attention, a Boolean mask, nothing else stated
+PLAIN = 0.5  # of the others, share with plain widths, as most modules of the frameworks want them
 
 
 class Draw:
@@ -95,11 +96,15 @@ def drawn_case(seed: int, number: int, folder: Path, *, pooled: bool) -> tuple[C
 
 def _form(draw: Draw, dtype: str) -> Definition:
     """Everything but the numbers. Sizes are drawn again until they are affordable."""
-    sharing = draw.one_of("separate", "separate", "separate", "self", "self", "key-value", "equal-copies")
-    sizes = _sizes(draw, sharing)
+    usual = draw.chance(USUAL)
+    sharing = "self" if usual else draw.one_of("separate", "separate", "separate", "self", "key-value", "equal-copies")
+    sizes = _sizes(draw, sharing, plain=usual)
     while _cost(sizes) > MAX_SCORES / (4 if dtype == "float64" else 1):
-        sizes = _sizes(draw, sharing)
-    form: Definition = {**sizes, "dtype": dtype, "sharing": sharing, "mask": drawn_mask(draw, sizes) or "none"}
+        sizes = _sizes(draw, sharing, plain=usual)
+    form: Definition = {**sizes, "dtype": dtype, "sharing": sharing}
+    if usual:
+        return form | {"mask": drawn_mask(draw, sizes, BOOLEAN) or "none"}
+    form["mask"] = drawn_mask(draw, sizes) or "none"
     form["mask_route"] = draw.one_of(*get_args(MaskRoute))
     form["layout"] = draw.one_of(*get_args(Layout)) if draw.chance(0.3) else "contiguous"
     form["calls"] = draw.one_of("repeated", "one-sample-at-a-time") if draw.chance(0.15) else "once"
@@ -109,7 +114,7 @@ def _form(draw: Draw, dtype: str) -> Definition:
     return form
 
 
-def _sizes(draw: Draw, sharing: str) -> dict[str, int]:
+def _sizes(draw: Draw, sharing: str, *, plain: bool) -> dict[str, int]:
     heads = draw.one_of(1, 1, 2, 2, 3, 4, 4, 6, 8, 16)
     head_dim = draw.one_of(1, 2, 3, 4, 5, 7, 8, 8, 13, 16, 16, 32, 33, 64, 128)
     sizes = {
@@ -125,7 +130,7 @@ def _sizes(draw: Draw, sharing: str) -> dict[str, int]:
         "vdim": heads * head_dim,
         "output_dim": heads * head_dim,
     }
-    if not draw.chance(PLAIN):
+    if not plain and not draw.chance(PLAIN):
         _own_widths(draw, sizes)
     if sharing in ("self", "equal-copies"):
         sizes["source_length"] = sizes["target_length"]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
+from conformance.spec import MASK_PARTS
 from conformance.vocabulary import Alignment, Axes
 
 if TYPE_CHECKING:
@@ -13,14 +14,15 @@ if TYPE_CHECKING:
 LETTERS = {"B": "batch", "H": "num_heads", "T": "target_length", "S": "source_length"}
 INDEXED = {"rows": "T", "keys": "S", "heads": "H", "samples": "B"}
 PADDED = {"key_padding": "source_length", "query_padding": "target_length"}
+BOOLEAN = ("key_padding", "causal", "explicit")  # the parts that every framework has a parameter for
 MAX_WRITTEN = 48  # numbers of a mask that is written out
 
 
-def drawn_mask(draw: Draw, sizes: Mapping[str, int]) -> dict[str, Any]:
-    """No mask, one part, or several together; the lengths of padding are left open."""
+def drawn_mask(draw: Draw, sizes: Mapping[str, int], parts: Sequence[str] = MASK_PARTS) -> dict[str, Any]:
+    """No mask, one of the parts, or several together; the lengths of padding are left open."""
     if draw.chance(0.2):
         return {}
-    names = [name for name in _PARTS if draw.chance(0.15)] or [draw.one_of(*_PARTS)]
+    names = [name for name in parts if draw.chance(0.15)] or [draw.one_of(*parts)]
     return {name: _PARTS[name](draw, sizes) for name in names}
 
 

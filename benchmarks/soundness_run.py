@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.soundness_draws import POOL, drawn_case
-from benchmarks.soundness_tally import Tally, worst_of
+from benchmarks.soundness_ledger import judged
+from benchmarks.soundness_tally import OUTSIDE, Tally, worst_of
 from conformance.adapter import announced, load
 from conformance.facts import facts_of
 from conformance.ledger import Entry
@@ -24,7 +25,6 @@ from conformance.run import expected, policy_of
 from conformance.spec import Case
 from conformance.verdict import Diverges
 
-OUTSIDE = ("new", "stale", "errored")  # statuses that the ledger does not account for
 MOST_DRAWS = 50  # without a single comparison, for each that is asked for: then no subject can answer
 
 
@@ -33,17 +33,14 @@ class Violation:
     """A pair outside the ledger, and where its case was written."""
 
     pair: str
-    status: str
     text: str
     file: Path
 
     def lines(self) -> Iterator[str]:
-        yield f"VIOLATION ({self.status}) {self.pair}"
+        yield f"VIOLATION {self.pair}"
         yield f"  {self.text}"
         yield f"  written to {self.file}"
         yield f"  reproduce: python -m conformance repro '{self.pair}' --cases {self.file.parent}"
-        if self.status == "stale":
-            yield "  (the ledger stands in the folder of the shipped cases: copy the file there)"
 
 
 @dataclass
@@ -104,8 +101,9 @@ class Session:
                 self.tally.of(subject).count("not judged")
                 continue
             conclusion = conclude(pair, self.ledger)
-            self.tally.add(pair, conclusion)
-            if conclusion.row.status in OUTSIDE:
+            status = judged(pair, conclusion, self.ledger)
+            self.tally.add(pair, conclusion.outcome, status)
+            if status == OUTSIDE:
                 self._violates(pair, conclusion, text)
 
     def _violates(self, pair: Pair, conclusion: Conclusion, text: str) -> None:
@@ -114,7 +112,7 @@ class Session:
         file.write_text(text, encoding="utf-8")
         verdict = conclusion.outcome.verdict
         worst = f" (worst is {worst_of(verdict.findings)})" if isinstance(verdict, Diverges) else ""
-        self.violations.append(Violation(pair.id, conclusion.row.status, conclusion.row.summary + worst, file))
+        self.violations.append(Violation(pair.id, conclusion.row.summary + worst, file))
         print("\n".join(self.violations[-1].lines()), flush=True)
 
     def as_data(self) -> dict[str, Any]:

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from conformance.pair import Conclusion, Pair
+from conformance.pair import Pair
+from conformance.run import Outcome
 from conformance.verdict import Agrees, Diverges, Finding, Measure
 
+OUTSIDE = "outside the ledger"
 GROUPS = ("output", "weights", "gradients")
 QUANTILES = {"50 %": 0.5, "99 %": 0.99, "max": 1.0}
 Key = tuple[str, str, str]
@@ -35,7 +37,7 @@ class Cell:
         return self.not_judged / self.elements if self.elements else 0.0
 
     def as_data(self) -> dict[str, Any]:
-        levels = {name: float(np.quantile(self.ratios, q)) for name, q in QUANTILES.items()} if self.ratios else {}
+        levels = {name: float(np.quantile(self.ratios, q, method="higher")) for name, q in QUANTILES.items()} if self.ratios else {}
         return {
             "comparisons": self.comparisons,
             "known": self.known,
@@ -70,15 +72,15 @@ class Tally:
     def of(self, subject: str) -> Pairs:
         return self.subjects.setdefault(subject, Pairs())
 
-    def add(self, pair: Pair, conclusion: Conclusion) -> None:
-        """Count every comparison of a pair."""
-        pairs, verdict = self.of(pair.subject), conclusion.outcome.verdict
-        pairs.count(conclusion.row.status)
-        pairs.seconds += sum(conclusion.outcome.seconds.values())
+    def add(self, pair: Pair, outcome: Outcome, status: str) -> None:
+        """Count every comparison of a pair. What is found is known unless the pair is outside the ledger."""
+        pairs, verdict = self.of(pair.subject), outcome.verdict
+        pairs.count(status)
+        pairs.seconds += sum(outcome.seconds.values())
         if not isinstance(verdict, Agrees | Diverges):
             return
         findings = verdict.findings if isinstance(verdict, Diverges) else ()
-        known = {finding.output for finding in findings} if conclusion.row.status == "known" else set()
+        known = set() if status == OUTSIDE else {finding.output for finding in findings}
         pairs.comparisons += len(verdict.measures)
         for measure in verdict.measures:
             self._measured(pair, measure, measure.output in known)

@@ -101,6 +101,8 @@ def _one_hot(case: Case, numbers: Numbers) -> Numbers:
         raise ValueError(
             "data one-hot needs embed_dim = num_heads·head_dim, kdim ≥ head_dim, S ≤ 2^head_dim and separate inputs"
         )
+    if case.effective_scale == 0:
+        raise ValueError("data one-hot needs a scale other than 0")
     whole = _integers(case, numbers)
     bits = (np.arange(S)[:, None] >> np.arange(Dh)[None, :]) & 1
     code = 2.0 * bits - 1.0
