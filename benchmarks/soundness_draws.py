@@ -68,7 +68,7 @@ def case_text(seed: int, number: int, drawn: Mapping[str, Any], *, pooled: bool)
     return "\n".join(
         [
             f"suite: soundness-{seed}-{kind}-{number}",
-            f"why: Drawn by benchmarks/soundness.py --seed {seed}; an error above its bound is a fault of one of the two.",
+            f"why: Drawn by benchmarks/soundness.py --seed {seed}; an error above its bound is a fault of either.",
             "include:",
             f"  - name: {NAME}",
             *lines,

@@ -1,4 +1,4 @@
-"""The loop of ``benchmarks/soundness.py``: draw a case, let every subject answer, hold the answers to bound and ledger."""
+"""The loop of ``benchmarks/soundness.py``: draw a case, let every subject answer, hold the answers to the ledger."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from conformance.facts import facts_of
 from conformance.ledger import Entry
 from conformance.ledgerfile import ledger_of
 from conformance.pair import Conclusion, Pair, conclude
+from conformance.plugin import CASES
 from conformance.run import expected, policy_of
 from conformance.spec import Case
 from conformance.verdict import Diverges
@@ -107,8 +108,8 @@ class Session:
                 self._violates(pair, conclusion, text)
 
     def _violates(self, pair: Pair, conclusion: Conclusion, text: str) -> None:
-        self.into.mkdir(parents=True, exist_ok=True)
-        file = self.into / f"{pair.case.suite}.yaml"
+        file = self.into / CASES / f"{pair.case.suite}.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
         verdict = conclusion.outcome.verdict
         worst = f" (worst is {worst_of(verdict.findings)})" if isinstance(verdict, Diverges) else ""

@@ -37,7 +37,11 @@ class Cell:
         return self.not_judged / self.elements if self.elements else 0.0
 
     def as_data(self) -> dict[str, Any]:
-        levels = {name: float(np.quantile(self.ratios, q, method="higher")) for name, q in QUANTILES.items()} if self.ratios else {}
+        levels = (
+            {name: float(np.quantile(self.ratios, q, method="higher")) for name, q in QUANTILES.items()}
+            if self.ratios
+            else {}
+        )
         return {
             "comparisons": self.comparisons,
             "known": self.known,
