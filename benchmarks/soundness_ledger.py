@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from benchmarks.soundness_tally import OUTSIDE
+from conformance.errors import NothingJudged
 from conformance.ledger import Entry, accuracy_class
 from conformance.pair import Conclusion, Pair
 from conformance.policy import ENVELOPE
@@ -18,13 +19,16 @@ from conformance.run import Outcome, judged_again
 from conformance.verdict import Diverges, Errored, Finding, Kind
 
 FINITE: tuple[Kind, ...] = ("uniform-blocked-row", "unmasked-blocked-row", "blocked-row")  # answers of a blocked row
+NOT_JUDGED = "not judged"
 HIDDEN = "known, hidden by the data"
 
 
 def judged(pair: Pair, conclusion: Conclusion, ledger: Sequence[Entry]) -> str:
     """The status of a pair as in a run, save for a stale or new one: hidden where every finding is one that an entry
-    for this pair tells of, else outside the ledger."""
+    for this pair tells of, else outside the ledger. Drawn numbers may also be too large for every bound."""
     status, verdict = conclusion.row.status, conclusion.outcome.verdict
+    if isinstance(verdict, Errored) and verdict.exception == NothingJudged.__name__:
+        return NOT_JUDGED
     if status not in ("new", "stale", "errored"):
         return status
     entries = [entry for entry in ledger if entry.covers(pair.case.id, pair.facts, pair.subject)]

@@ -85,14 +85,17 @@ class Tally:
             return
         findings = verdict.findings if isinstance(verdict, Diverges) else ()
         known = set() if status == OUTSIDE else {finding.output for finding in findings}
-        pairs.comparisons += len(verdict.measures)
         for measure in verdict.measures:
             self._measured(pair, measure, measure.output in known)
 
     def _measured(self, pair: Pair, measure: Measure, known: bool) -> None:
+        """An output of which nothing could be judged is no comparison."""
         cell = self.cells.setdefault((pair.subject, pair.case.dtype, group_of(measure.output)), Cell())
         cell.elements += measure.elements
         cell.not_judged += measure.not_judged
+        if measure.not_judged == measure.elements:
+            return
+        self.of(pair.subject).comparisons += 1
         if known:
             cell.known += 1
         else:

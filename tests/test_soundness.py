@@ -14,14 +14,14 @@ import pytest
 from benchmarks import soundness
 from benchmarks.soundness_draws import POOL, REGIMES, case_text, definition, drawn_case
 from benchmarks.soundness_ledger import unaccounted
-from benchmarks.soundness_tally import OUTSIDE
+from benchmarks.soundness_tally import OUTSIDE, Tally
 from conformance import cli
 from conformance.adapter import adapter_of, load
 from conformance.casefile import read_case_file
 from conformance.facts import facts_of
 from conformance.pair import Pair
 from conformance.run import Outcome, examine
-from conformance.spec import MASK_PARTS, NUMPY_DTYPES
+from conformance.spec import MASK_PARTS, NUMPY_DTYPES, Data
 from conformance.tensors import fingerprint, problem_of
 from conformance.verdict import Diverges, Finding, Kind
 from conformance.vocabulary import Alignment, Axes, Calls, Dtype, Layout, MaskRoute, Pattern, Sharing
@@ -56,6 +56,8 @@ def test_no_drawn_comparison_lies_outside_its_bound(
     assert sum(row["comparisons"] for row in data["quantiles"]) == data["comparisons"]
     assert {row["dtype"] for row in data["quantiles"]} == set(get_args(Dtype))
     assert {row["outputs"] for row in data["quantiles"]} == {"output", "weights", "gradients"}
+    shares = {row["not_judged"] for row in data["quantiles"] if row["dtype"] == "float16"}
+    assert 0 < max(shares) < 1  # large scores overflow there, and count neither as elements nor as comparisons
     largest = [row["quantiles"]["max"] for row in data["quantiles"] if row["quantiles"]]
     assert 0.5 < max(largest) <= 1  # rounding comes near the bound somewhere
     assert re.search(r"bfloat16 +gradients +\d+ +\d+ +\d+\.\d% +0\.\d{3}", printed)
@@ -166,6 +168,11 @@ def test_a_subject_that_raises_is_a_violation(project: Project, capsys: pytest.C
     assert "RuntimeError: no kernel" in capsys.readouterr().out
 
 
+def test_a_subject_that_cannot_be_made_is_a_violation(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--subjects", "fake/unmade", "--comparisons", 1) == 1
+    assert "ImportError: the shared library is broken" in capsys.readouterr().out
+
+
 def test_what_the_ledger_tells_of_is_no_violation(project: Project) -> None:
     report = project.root / "report.json"
     shows = {"output": ["value", "inexact", "blocked-row", "uniform-blocked-row"], "gradients": ["value", "inexact"]}
@@ -200,6 +207,17 @@ def test_over_data_alike_one_answer_of_a_blocked_row_is_like_another(kind: Kind,
     entries = [entry(subjects=("numpy/*",), shows={"output": ("uniform-blocked-row",)})]
     left = unaccounted(pair, Outcome(Diverges((finding,))), entries)
     assert left == ([] if told else [finding])
+
+
+def test_an_output_of_which_nothing_is_judged_is_no_comparison() -> None:
+    case = case_like("overflow", dtype="float16", data=Data("large", 40.0))
+    pair = Pair(case, facts_of(case), "numpy/reference", adapter_of("numpy/reference"), (0, 0))
+    tally = Tally()
+    tally.add(pair, examine(case, load("numpy/reference")), "agrees")
+    rows = {row["outputs"]: row for row in tally.as_data()["quantiles"]}
+    assert rows["weights"]["comparisons"] == 0 and rows["weights"]["not_judged"] == 1
+    assert 0 < rows["gradients"]["comparisons"] < 11  # that of the output bias is a sum of cotangents alone
+    assert tally.comparisons == sum(row["comparisons"] for row in rows.values())
 
 
 def test_a_pattern_that_no_subject_is_like_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
