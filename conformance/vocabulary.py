@@ -21,6 +21,8 @@ Regime = Literal[
     "dominant-key",
     "equal",
     "coherent",
+    "cancelling",
+    "rounding-ties",
     "integers",
     "one-hot",
     "subnormal",
