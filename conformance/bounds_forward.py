@@ -56,7 +56,7 @@ class ForwardGraph:
         unstored = self.softmax(scores)
         held = rules.store(unstored, 1.0) if self.policy.flash else rules.store(unstored)  # perhaps not yet divided
         arithmetic = self.arithmetic("batched_products")
-        context = rules.product(held, value, reference.context, arithmetic)
+        context = rules.product(held, value, reference.context, arithmetic, drift=self.drift(held))
         context = rules.store(rules.rounded(context, arithmetic, self.rescalings))
         joined = Pair(reference.joined, join_heads(context.error))
         output = self.linear(joined, "output", reference.attn_output)
@@ -107,6 +107,17 @@ class ForwardGraph:
         """Relative error of one exp, with the reference's own."""
         relative = self.policy.exponential_relative if self.rules.storage.significand < 20 and self.policy.flash else 0
         return self.policy.exponential_units * softmax.unit_roundoff + relative + 4 * self.rules.reference_roundoff
+
+    def drift(self, weights: Pair) -> Array:
+        """How far the sum of each row of normalised weights may be from that of the reference, [B, H, T, 1]: the errors
+        of the scores cancel in the quotient, so only the roundings of sum, division and storing remain."""
+        softmax, storage, reached = self.arithmetic("softmax"), self.rules.storage, weights.magnitude
+        roundings = storage.unit_roundoff * reached + storage.underflow + softmax.underflow
+        own = np.where(reached > 0, roundings, 0).sum(axis=-1, keepdims=True)
+        sums = (self.terms + 3 + 2 * self.rescalings) * self.rules.roundoff(softmax)
+        return np.asarray(
+            np.minimum(weights.error.sum(axis=-1, keepdims=True), own + sums / np.maximum(1 - sums, 1e-9))
+        )
 
     # Stages -------------------------------------------------------------------------------------------------------
 

@@ -69,6 +69,7 @@ class DeviationRules(Rules):
         addend: Pair | None = None,
         terms: Array | None = None,
         holding: float = 1.0,
+        drift: Array | None = None,
     ) -> Pair:
         """Matrix product whose n terms are added in random order: u²/6 [(n/3) S² + (n/6 + 1) Σ (a b)²] of its own.
 
