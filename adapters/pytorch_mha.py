@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MHA_DOCUMENTATION = "https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html"
 WIDTH_FAULTS = ("embed-dim-not-divisible", "zero-heads")
-NOT_SHARED_FAULTS = ("value-longer-than-key", "key-longer-than-value", "query-width")
+NOT_SHARED_FAULTS = ("value-longer-than-key", "key-longer-than-value", "key-batch-of-one", "query-width")
 
 
 class TorchSubject:

@@ -109,14 +109,16 @@ def _shared(case: Case, numbers: dict[str, Array]) -> dict[str, Array]:
             numbers["key"] = numbers["value"] = numbers["query"]
         case "key-value":
             numbers["value"] = numbers["key"]
+        case "query-key":
+            numbers["key"] = numbers["query"]
         case "separate":
             pass
     return numbers
 
 
 def _poison(data: Data, sharing: str, stored: dict[str, Array], mask: MaskArrays) -> None:
-    if sharing == "self":
-        raise ValueError("data.poison needs keys of their own: with sharing self, a poisoned key is also a query")
+    if sharing in ("self", "query-key"):
+        raise ValueError(f"data.poison needs keys of their own: with sharing {sharing}, a poisoned key is also a query")
     blocked = mask.blocked()
     if blocked is None:
         raise ValueError("data.poison needs a mask that blocks a key for every query of a sample")
@@ -134,6 +136,8 @@ def _laid_out(case: Case, stored: dict[str, Array]) -> dict[str, Array]:
         arrays["key"] = arrays["value"] = arrays["query"]
     elif case.sharing == "key-value":
         arrays["value"] = arrays["key"]
+    elif case.sharing == "query-key":
+        arrays["key"] = arrays["query"]
     return arrays
 
 
@@ -164,6 +168,8 @@ def _malformed(problem: Problem) -> Problem:
             return replace(problem, value=longer(problem.value, 1))
         case "key-longer-than-value":
             return replace(problem, key=longer(problem.key, 1))
+        case "key-batch-of-one":
+            return replace(problem, key=problem.key[:1], value=problem.value[:1])
         case "query-width":
             return replace(problem, query=longer(problem.query, 2))
         case "mask-target-too-long":

@@ -27,12 +27,13 @@ Regime = Literal[
     "literal",
 ]
 Layout = Literal["contiguous", "transposed", "negative-stride", "broadcast"]
-Sharing = Literal["separate", "self", "key-value", "equal-copies"]
+Sharing = Literal["separate", "self", "key-value", "query-key", "equal-copies"]
 Calls = Literal["once", "repeated", "one-sample-at-a-time"]
 Check = Literal["output", "weights", "gradients"]
 IllFormed = Literal[
     "value-longer-than-key",
     "key-longer-than-value",
+    "key-batch-of-one",
     "embed-dim-not-divisible",
     "zero-heads",
     "mask-target-too-long",

@@ -19,6 +19,7 @@ PADDED = replace(SQUARE, mask=Mask(key_padding=Padding((5, 2))))
 REFUSED: list[tuple[IllFormed, Case, str]] = [
     ("value-longer-than-key", SQUARE, "key and value must have one length, got 5 and 6"),
     ("key-longer-than-value", SQUARE, "key and value must have one length, got 6 and 5"),
+    ("key-batch-of-one", SQUARE, r"must have one batch size, got \(2, 1, 1\)"),
     ("embed-dim-not-divisible", replace(SQUARE, num_heads=3, num_kv_heads=3), "width 8 is not divisible by 3 heads"),
     ("zero-heads", replace(SQUARE, num_heads=0, num_kv_heads=0), "at least one head is needed"),
     ("mask-target-too-long", SQUARE, r"explicit mask of shape \(4, 5\) does not fit"),

@@ -83,6 +83,7 @@ def test_nothing_non_finite_arises_on_the_way_back(name: str, mask: str) -> None
 ILL_FORMED: dict[str, dict[str, Any]] = {
     "value-longer-than-key": {},
     "key-longer-than-value": {},
+    "key-batch-of-one": {},
     "embed-dim-not-divisible": {"size": (2, 5, 7, 13, 3)},
     "zero-heads": {"size": (2, 5, 7, 12, 0)},
     "mask-target-too-long": {"mask": Mask(explicit=Explicit("random"))},

@@ -240,6 +240,7 @@ EXPLICIT = Mask(explicit=Explicit("random", "BTS"))
 MALFORMED: dict[str, tuple[dict[str, Any], Any]] = {
     "value-longer-than-key": ({}, lambda p: (p.key.shape[1], p.value.shape[1]) == (4, 5)),
     "key-longer-than-value": ({}, lambda p: (p.key.shape[1], p.value.shape[1]) == (5, 4)),
+    "key-batch-of-one": ({}, lambda p: (len(p.query), len(p.key), len(p.value)) == (2, 1, 1)),
     "query-width": ({}, lambda p: p.query.shape == (2, 3, 5) and p.parameters.query_weight.shape == (4, 4)),
     "mask-target-too-long": ({"mask": EXPLICIT}, lambda p: p.mask.explicit.shape == (2, 4, 4)),
     "mask-source-too-long": ({"mask": EXPLICIT}, lambda p: p.mask.explicit.shape == (2, 3, 5)),
