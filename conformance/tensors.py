@@ -155,27 +155,34 @@ def _layout(case: Case, array: Array) -> Array:
 
 def _malformed(problem: Problem) -> Problem:
     """Break the one thing that ``case.ill_formed`` names; embed_dim and num_heads are broken by the case itself."""
+    match problem.case.ill_formed:
+        case "value-longer-than-key":
+            return replace(problem, value=_longer(problem.value, 1))
+        case "key-longer-than-value":
+            return replace(problem, key=_longer(problem.key, 1))
+        case "key-batch-of-one":
+            return replace(problem, key=problem.key[:1], value=problem.value[:1])
+        case "query-width":
+            return replace(problem, query=_longer(problem.query, 2))
+        case _:
+            return _malformed_mask(problem)
 
-    def longer(array: Array, axis: int) -> Array:
-        return np.concatenate([array, array.take([0], axis)], axis)
 
+def _longer(array: Array, axis: int) -> Array:
+    """The array with its first entry along an axis once more at the end."""
+    return np.concatenate([array, array.take([0], axis)], axis)
+
+
+def _malformed_mask(problem: Problem) -> Problem:
     def explicit(change: Any) -> Problem:
         return replace(problem, mask=replace(problem.mask, explicit=change))
 
     mask = problem.mask
     match problem.case.ill_formed:
-        case "value-longer-than-key":
-            return replace(problem, value=longer(problem.value, 1))
-        case "key-longer-than-value":
-            return replace(problem, key=longer(problem.key, 1))
-        case "key-batch-of-one":
-            return replace(problem, key=problem.key[:1], value=problem.value[:1])
-        case "query-width":
-            return replace(problem, query=longer(problem.query, 2))
         case "mask-target-too-long":
-            return explicit(longer(_present(mask.explicit), -2))
+            return explicit(_longer(_present(mask.explicit), -2))
         case "mask-source-too-long":
-            return explicit(longer(_present(mask.explicit), -1))
+            return explicit(_longer(_present(mask.explicit), -1))
         case "integer-mask":
             return explicit(_present(mask.explicit).astype(np.int64))
         case "mask-rank-1":
@@ -184,8 +191,8 @@ def _malformed(problem: Problem) -> Problem:
             padding = _present(mask.key_padding)
             return replace(problem, mask=replace(mask, explicit=padding, key_padding=None, key_lengths=None))
         case "padding-mask-wrong-batch":
-            lengths = None if mask.key_lengths is None else longer(mask.key_lengths, 0)
-            padding = longer(_present(mask.key_padding), 0)
+            lengths = None if mask.key_lengths is None else _longer(mask.key_lengths, 0)
+            padding = _longer(_present(mask.key_padding), 0)
             return replace(problem, mask=replace(mask, key_padding=padding, key_lengths=lengths))
         case _:
             return problem

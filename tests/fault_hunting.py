@@ -85,10 +85,6 @@ class Hunt:
         return [name, stage, count, *seen, *(self.opinion(index).value for index in range(len(JUDGES)))]
 
 
-HEADER = ["fault", "stage", "kills / judged", "smallest case", "multiply-adds", "output", "kind", "tier", "error/bound"]
-HEADER += JUDGES
-
-
 def cost(case: Case) -> int:
     """Multiply-adds of the forward pass, about."""
     target, source = case.batch * case.target_length, case.batch * case.source_length
@@ -181,7 +177,7 @@ def telling(fault: Maker, control: Maker, step: int = 1) -> Iterator[tuple[Probl
 
 
 def kill(problem: Problem, subject: Subject, right: Outputs | None) -> Kill | None:
-    """How the case sees the fault, or None when it does not. An error is the fault's: the control agrees in all cases."""
+    """How the case sees the fault, or None when it does not. The control agrees in every case, so errors are faults."""
     case = problem.case
     name = f"{case.suite}/{case.name}"
     outcome = examine(case, subject)

@@ -1,4 +1,4 @@
-"""The stage of attention in which a fault lies: for a planted fault by what it overrides, for a mutant by its function."""
+"""The stage of attention that a fault lies in: of a planted fault by what it overrides, of a mutant by its function."""
 
 from __future__ import annotations
 
@@ -105,7 +105,11 @@ FUNCTIONS: Mapping[str, str | Mapping[str, str]] = {  # by function, or by what 
     "pytorch_modules.Projections._input_projections": "projection",
     "pytorch_modules.Projections.project": "projection",
     "pytorch_modules.Projections.slots": "projection",
-    "pytorch_modules.HandwrittenAttention.__init__": {"bias_k": "extra keys", "bias_v": "extra keys", OTHERWISE: "call"},
+    "pytorch_modules.HandwrittenAttention.__init__": {
+        "bias_k": "extra keys",
+        "bias_v": "extra keys",
+        OTHERWISE: "call",
+    },
     "pytorch_modules.HandwrittenAttention.forward": {
         "expr": "call",
         "blocked": "mask",

@@ -5,34 +5,38 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
-from tests.equivalent_mutants import EQUIVALENT, arguments
-from tests.fault_hunting import ENOUGH, HEADER, Hunt, hunt
+from tests.conftest import HEADER
+from tests.equivalent_mutants import arguments, excuses
+from tests.fault_hunting import ENOUGH, TIERS, Hunt, hunt
 from tests.fault_stages import STAGES, stage_of_mutant, stage_of_planted
 from tests.mutated import control, mutated
 from tests.other_judges import JUDGES, Opinion
 from tests.planted import CONTROL, FAULTS
 
 FAULTS_PAGE = Path(__file__).parent.parent / "docs" / "faults.md"
+ORIGINS = ("planted", "mutants")
 INTRODUCTION = f"""# The faults that the cases catch
 
 Written by `python -m tests.fault_table`; two runs write the same. `make test` hunts the same faults and fails where one
 goes unseen, where one case alone sees it, or where this page does not name it.
 
 *Planted* faults are attention as people have got it wrong (`tests/planted/`). *Mutants* are single edits that
-`tests/mutator.py` makes to the source of `numpy/per-head` and of `torch/handwritten` (with its packed form), in the order
-of the source and by fixed rules, so that nobody chooses them. A mutant is named by its module, its function, the line
-within the function, and the edit.
+`tests/mutator.py` makes to the source of `numpy/per-head` and of `torch/handwritten` (with its packed form), in the
+order of the source and by fixed rules, so that nobody chooses them. A mutant is named by its module, its function, the
+line within the function, and the edit.
 
-Cases are tried from the cheapest on, counted in multiply-adds of the forward pass, until {ENOUGH} have killed the fault.
-*Judged* are the cases up to there that the fault answers otherwise than the correct subject. The smallest killing case is
-shown with what it saw first; *errored* means that the call raised.
+Cases are tried from the cheapest on, counted in multiply-adds of the forward pass, until {ENOUGH} have killed the
+fault. *Judged* are the cases up to there that the fault answers otherwise than the correct subject. The smallest
+killing case is shown with what it saw first; *errored* means that the call raised.
 
 The last three columns say whether other judges would have seen the fault in any of those killing cases, given the same
 reference: `torch.testing.assert_close` and JAX's test utilities (`jax._src.public_test_util`) with their default
-tolerances, and `allclose` with rtol = atol = 0.01. *yes*: it rejects the faulty answer and passes the right one. *wolf*:
-it rejects both, so its word is worth nothing. *no*: it passes the faulty answer.
+tolerances, and `allclose` with rtol = atol = 0.01. *yes*: it rejects the faulty answer and passes the right one.
+*wolf*: it rejects both, so its word is worth nothing. *no*: it passes the faulty answer. A call that raises is seen by
+everyone; an ill-formed call that is accepted, by none of the three.
 """
 
 
@@ -80,29 +84,43 @@ def page() -> str:
     if wrong:
         raise ValueError("unseen, or wrongly called equivalent:\n" + "\n".join(wrong))
     parts = [INTRODUCTION, "## In short\n", _summary([(origin, stage, found) for origin, _, stage, found in killed])]
-    for origin in ("planted", "mutants"):
+    for origin in ORIGINS:
         rows = [found.row(name, stage) for source, name, stage, found in killed if source == origin]
         parts += [f"\n## {origin.capitalize()}\n", _table(HEADER, rows)]
-    equal = [[name, argument] for argument, group in EQUIVALENT.items() for name in group]
+    equal = [[name, argument] for name, argument in excuses()]
     parts += ["\n## Mutants that are no fault\n", "No input within the contract can tell these from the original.\n"]
     return "\n".join([*parts, _table(["mutant", "why"], equal)]) + "\n"
 
 
 def _summary(killed: list[tuple[str, str, Hunt]]) -> str:
-    """Counts by origin and tier, by stage, and of what other judges see."""
-    tiers = Counter((origin, found.kills[0].tier) for origin, _, found in killed)
-    stages = Counter((origin, stage) for origin, stage, _ in killed)
-    rows: list[list[str]] = []
-    groups: list[tuple[str, Callable[[str], int]]] = [("all", lambda origin: sum(o == origin for o, _, _ in killed))]
-    groups += [(f"first seen by {tier}", lambda o, t=tier: tiers[o, t]) for tier in sorted({t for _, t in tiers})]
-    groups += [(f"in {stage}", lambda o, s=stage: stages[o, s]) for stage in STAGES]
-    rows = [[title, str(count("planted")), str(count("mutants"))] for title, count in groups]
-    rows.append(["equivalent, not counted above", "0", str(len(arguments()))])
+    """Counts by tier, by stage, and of what other judges see, for planted faults and for mutants."""
+    groups: list[tuple[str, Callable[[str, Hunt], bool]]] = [("all", _in_any)]
+    groups += [(f"first seen by {tier}", partial(_in_tier, tier)) for tier in dict.fromkeys(TIERS.values())]
+    groups += [(f"in {stage}", partial(_in_stage, stage)) for stage in STAGES]
     for index, judge in enumerate(JUDGES):
-        for opinion in Opinion:
-            counts = [sum(o == origin and h.opinion(index) is opinion for o, _, h in killed) for origin in ("planted", "mutants")]
-            rows.append([f"{judge}: {opinion.value}", *map(str, counts)])
-    return "\n".join([_line(["", "planted", "mutants"]), "|---|---|---|", *map(_line, rows)])
+        groups += [(f"{judge}: {opinion.value}", partial(_of_opinion, index, opinion)) for opinion in Opinion]
+    rows = []
+    for title, holds in groups:
+        counts = [sum(holds(stage, found) for of, stage, found in killed if of == origin) for origin in ORIGINS]
+        rows.append([title, *map(str, counts)])
+    rows.append(["equivalent, not counted above", "0", str(len(arguments()))])
+    return "\n".join([_line(["", *ORIGINS]), "|---|---|---|", *map(_line, rows)])
+
+
+def _in_any(stage: str, found: Hunt) -> bool:
+    return True
+
+
+def _in_tier(tier: str, stage: str, found: Hunt) -> bool:
+    return found.kills[0].tier == tier
+
+
+def _in_stage(wanted: str, stage: str, found: Hunt) -> bool:
+    return stage == wanted
+
+
+def _of_opinion(judge: int, opinion: Opinion, stage: str, found: Hunt) -> bool:
+    return found.opinion(judge) is opinion
 
 
 if __name__ == "__main__":

@@ -22,12 +22,12 @@ from tests.mutator import Mutant, mutants
 
 @dataclass(frozen=True)
 class Family:
-    """The modules that make a subject, each after those it imports; ``scopes`` begins the functions to mutate."""
+    """The modules that make a subject, each after those it imports, and those of them to mutate."""
 
     subject: str
     modules: tuple[str, ...]
     mutated: tuple[str, ...]
-    scopes: Callable[[str], bool] = lambda scope: True
+    packed: bool | None = None  # functions of ``PackedAttention`` alone, or all but those
 
     def make(self, codes: Mapping[str, CodeType]) -> Subject:
         """The subject, with the given code for some of its modules."""
@@ -57,13 +57,13 @@ FAMILIES = (
         "torch/handwritten",
         ("adapters.pytorch_modules", "adapters.pytorch"),
         ("adapters.pytorch_modules",),
-        lambda scope: not scope.startswith("PackedAttention"),
+        packed=False,
     ),
     Family(
         "torch/packed",
         ("adapters.pytorch_modules", "adapters.pytorch"),
         ("adapters.pytorch_modules",),
-        lambda scope: scope.startswith("PackedAttention"),
+        packed=True,
     ),
 )
 
@@ -106,5 +106,5 @@ def mutated() -> tuple[Fault, ...]:
         for family in FAMILIES
         for name in family.mutated
         for mutant in mutants(name, _source(name))
-        if family.scopes(mutant.scope)
+        if family.packed in (None, mutant.scope.startswith("PackedAttention"))
     )

@@ -13,11 +13,11 @@ import pytest
 from conformance.run import judge
 from conformance.verdict import Agrees, Kind, Verdict
 from tests.conftest import CAUGHT
-from tests.equivalent_mutants import EQUIVALENT, arguments
+from tests.equivalent_mutants import arguments, excuses
 from tests.fault_hunting import CASE_FILES, TIERS, cases_of, hunt
 from tests.fault_stages import STAGES, stage_of_mutant, stage_of_planted
 from tests.fault_table import FAULTS_PAGE, named_in, names
-from tests.mutated import FAMILIES, Fault, Family, control, mutated
+from tests.mutated import FAMILIES, Family, Fault, control, mutated
 from tests.mutator import mutants
 from tests.planted import FAULTS
 
@@ -38,8 +38,9 @@ def scaled(query: int = 2, *, axis: int | None = None) -> float:
 '''
 EDITS = [
     "+0: 2 → 3",
-    "+2: if axis is None or no…is ' + str(1 + 1)) → nothing",
-    "+2: axis is None or (not query) → axis is None and (not query)",
+    "+2: if axis is None or not query: raise Valu… → if not (axis is None o…ot query): raise Valu…",
+    "+2: if axis is None or not… axis ' + str(1 + 1)) → nothing",
+    "+2: axis is None or not query → axis is None and (not query)",
     "+2: axis is None → axis is not None",
     "+2: not query → query",
     "+4: sum(query[:3]).max(axis=-1) → sum(query[:3])",
@@ -47,7 +48,7 @@ EDITS = [
     "+4: 3 → 4",
     "+4: axis=-1 → axis=-2",
     "+4: axis=-1 → axis=0",
-    "+5: total = total.T * mat…t(4.0) - math.inf → nothing",
+    "+5: total = total.T * math.sqrt(4.0) - math.inf → nothing",
     "+5: total.T * math.sqrt(4.0) - math.inf → total.T * math.sqrt(4.0) + math.inf",
     "+5: total.T * math.sqrt(4.0) → total.T / math.sqrt(4.0)",
     "+5: total.T → total",
@@ -63,7 +64,7 @@ EDITS = [
 
 def test_mutator_edits_once_in_order() -> None:
     found = list(mutants("module", SOURCE))
-    assert [mutant.edit for mutant in found if "if not" not in mutant.edit or "total" in mutant.edit] == EDITS
+    assert [mutant.edit for mutant in found] == EDITS
     shipped = compile(ast.parse(SOURCE), "module", "exec")
     codes = [mutant.code() for mutant in found]
     assert shipped not in codes
@@ -117,10 +118,10 @@ def test_every_mutant_is_killed(function: str, record_property: Callable[[str, o
 
 
 def test_equivalent_mutants_exist_once() -> None:
-    listed = Counter(name for group in EQUIVALENT.values() for name in group)
+    listed = Counter(name for name, _ in excuses())
     assert not {name for name, count in listed.items() if count > 1}
     assert not listed.keys() - {fault.mutant.name for fault in mutated()}
-    assert all(argument and "\n" not in argument for argument in EQUIVALENT)
+    assert all(argument for _, argument in excuses())
 
 
 def test_every_stage_has_a_fault() -> None:
