@@ -6,6 +6,7 @@ where their answers are bit-equal, the verdict is the control's.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -113,15 +114,21 @@ def cheapest_first() -> tuple[Problem, ...]:
 
 def answer(problem: Problem, subject: Subject) -> Outputs | None:
     """The outputs, those of the second call for a repeated case; None when the subject raises or they are none."""
-    try:
-        if problem.case.calls == "repeated":
-            subject.attend(problem)
-        found = subject.attend(problem)
-        weights = None if found.attn_weights is None else np.asarray(found.attn_weights)
-        gradients = {name: np.asarray(gradient) for name, gradient in found.gradients.items()}
-        return Outputs(np.asarray(found.attn_output), weights, gradients)
-    except Exception:  # noqa: BLE001  # whatever a fault raises is its answer
-        return None
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            if problem.case.calls == "repeated":
+                subject.attend(problem)
+            return _whole(subject.attend(problem))
+        except Exception:  # noqa: BLE001  # whatever a fault raises is its answer
+            return None
+
+
+def _whole(outputs: Outputs) -> Outputs:
+    """The outputs as arrays; raises where they are none."""
+    weights = None if outputs.attn_weights is None else np.asarray(outputs.attn_weights)
+    gradients = {name: np.asarray(gradient) for name, gradient in outputs.gradients.items()}
+    return Outputs(np.asarray(outputs.attn_output), weights, gradients)
 
 
 @cache

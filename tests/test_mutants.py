@@ -12,13 +12,14 @@ import pytest
 
 from conformance.run import judge
 from conformance.verdict import Agrees, Kind, Verdict
-from tests.conftest import CAUGHT
+from tests.conftest import CAUGHT, HEADER
 from tests.equivalent_mutants import arguments, excuses
 from tests.fault_hunting import CASE_FILES, TIERS, cases_of, hunt
 from tests.fault_stages import STAGES, stage_of_mutant, stage_of_planted
 from tests.fault_table import FAULTS_PAGE, named_in, names
 from tests.mutated import FAMILIES, Family, Fault, control, mutated
 from tests.mutator import mutants
+from tests.other_judges import JUDGES
 from tests.planted import FAULTS
 
 SPARSE = 4  # an equivalent mutant is tried on every fourth case here; ``python -m tests.fault_table`` tries all
@@ -137,6 +138,7 @@ def test_every_kind_has_a_tier() -> None:
 def test_page_names_every_fault() -> None:
     """``python -m tests.fault_table`` writes the page anew."""
     assert named_in(FAULTS_PAGE.read_text("utf-8")) == list(names())
+    assert HEADER[-len(JUDGES) :] == list(JUDGES)
 
 
 def test_page_is_linked() -> None:
