@@ -97,13 +97,13 @@ def _summary(killed: list[tuple[str, str, Hunt]]) -> str:
     groups: list[tuple[str, Callable[[str, Hunt], bool]]] = [("all", _in_any)]
     groups += [(f"first seen by {tier}", partial(_in_tier, tier)) for tier in dict.fromkeys(TIERS.values())]
     groups += [(f"in {stage}", partial(_in_stage, stage)) for stage in STAGES]
+    groups.append(("answer in some killing case; of these", _returns))
     for index, judge in enumerate(JUDGES):
         groups += [(f"{judge}: {opinion.value}", partial(_of_opinion, index, opinion)) for opinion in Opinion]
-    rows = []
+    rows = [["argued to be no fault, not counted below", "0", str(len(arguments()))]]
     for title, holds in groups:
         counts = [sum(holds(stage, found) for of, stage, found in killed if of == origin) for origin in ORIGINS]
         rows.append([title, *map(str, counts)])
-    rows.append(["equivalent, not counted above", "0", str(len(arguments()))])
     return "\n".join([_line(["", *ORIGINS]), "|---|---|---|", *map(_line, rows)])
 
 
@@ -119,8 +119,13 @@ def _in_stage(wanted: str, stage: str, found: Hunt) -> bool:
     return stage == wanted
 
 
+def _returns(stage: str, found: Hunt) -> bool:
+    """Whether some killing case got an answer: an exception needs no judge."""
+    return any(kill.kind != "errored" for kill in found.kills)
+
+
 def _of_opinion(judge: int, opinion: Opinion, stage: str, found: Hunt) -> bool:
-    return found.opinion(judge) is opinion
+    return _returns(stage, found) and found.opinion(judge) is opinion
 
 
 if __name__ == "__main__":
