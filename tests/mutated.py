@@ -11,12 +11,12 @@ import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from conformance.adapter import Subject
+from conformance.adapter import Adapter, Subject
 from tests.mutator import Mutant, mutants
 
 
@@ -29,8 +29,8 @@ class Family:
     mutated: tuple[str, ...]
     packed: bool | None = None  # functions of ``PackedAttention`` alone, or all but those
 
-    def make(self, codes: Mapping[str, CodeType]) -> Subject:
-        """The subject, with the given code for some of its modules."""
+    def make(self, codes: Mapping[str, CodeType]) -> Callable[[], Subject]:
+        """The subject's constructor, with the given code for some of its modules."""
         made: dict[str, ModuleType] = {}
 
         def imported(name: str, *arguments: Any, **options: Any) -> Any:
@@ -42,9 +42,8 @@ class Family:
             vars(module)["__builtins__"] = {**vars(builtins), "__import__": imported}
             exec(codes.get(name) or _shipped(name), vars(module))
             made[name] = module
-        adapter = vars(made[self.modules[-1]])["ADAPTER"]
-        subject: Subject = adapter.subjects[self.subject]()
-        return subject
+        adapter: Adapter = vars(made[self.modules[-1]])["ADAPTER"]
+        return adapter.subjects[self.subject]
 
 
 FAMILIES = (
@@ -88,14 +87,14 @@ class Fault:
     family: Family
 
     def maker(self) -> Callable[[], Subject]:
-        """Makes the subject with the fault; compiled once."""
-        return partial(self.family.make, {self.mutant.module: self.mutant.code()})
+        """Makes the subject with the fault."""
+        return self.family.make({self.mutant.module: self.mutant.code()})
 
 
 @cache
 def control(family: Family) -> Callable[[], Subject]:
     """Makes the subject without a fault, in the same way."""
-    return partial(family.make, {})
+    return family.make({})
 
 
 @cache
