@@ -11,7 +11,7 @@ import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
@@ -43,7 +43,7 @@ class Family:
             exec(codes.get(name) or _shipped(name), vars(module))
             made[name] = module
         adapter: Adapter = vars(made[self.modules[-1]])["ADAPTER"]
-        return adapter.subjects[self.subject]
+        return partial(_seeded, adapter.subjects[self.subject])
 
 
 FAMILIES = (
@@ -65,6 +65,16 @@ FAMILIES = (
         packed=True,
     ),
 )
+
+
+def _seeded(constructor: Callable[[], Subject]) -> Subject:
+    """A subject whose parameters that a fault leaves unset, which PyTorch draws, are always the same."""
+    subject = constructor()
+    if "torch" in subject.versions():
+        import torch
+
+        torch.manual_seed(0)
+    return subject
 
 
 @cache
