@@ -17,6 +17,7 @@ from conformance.spec import Array, Case
 _SHARED: Mapping[str, Mapping[str, tuple[str, ...]]] = {  # the uses of each input object
     "self": {"query": ("query", "key", "value")},
     "key-value": {"query": ("query",), "key": ("key", "value")},
+    "query-key": {"query": ("query", "key"), "value": ("value",)},
 }
 _SEPARATE: Mapping[str, tuple[str, ...]] = {"query": ("query",), "key": ("key",), "value": ("value",)}
 

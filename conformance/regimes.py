@@ -60,7 +60,7 @@ def _very_negative(case: Case, numbers: Numbers) -> Numbers:
 
 def _dominant(case: Case, numbers: Numbers) -> Numbers:
     """One key of each sample is eight times as long as the others. ValueError when the keys are the queries."""
-    if case.sharing in ("self", "equal-copies"):
+    if case.sharing in ("self", "query-key", "equal-copies"):
         raise ValueError(f"data dominant-key needs keys of their own, and sharing {case.sharing} has none")
     key = numbers["key"].copy()
     if case.source_length:

@@ -29,7 +29,7 @@ Regime = Literal[
     "literal",
 ]
 Layout = Literal["contiguous", "transposed", "negative-stride", "broadcast"]
-Sharing = Literal["separate", "self", "key-value", "equal-copies"]
+Sharing = Literal["separate", "self", "key-value", "query-key", "equal-copies"]
 Calls = Literal["once", "repeated", "one-sample-at-a-time"]
 Relation = Literal["keys-permuted", "keys-appended", "batch-split", "heads-permuted", "scores-shifted", "conservation"]
 Check = Literal["output", "weights", "gradients"]
