@@ -17,6 +17,7 @@ from conformance.spec import Array, Case
 _SHARED: Mapping[str, Mapping[str, tuple[str, ...]]] = {  # the uses of each input object
     "self": {"query": ("query", "key", "value")},
     "key-value": {"query": ("query",), "key": ("key", "value")},
+    "query-key": {"query": ("query", "key"), "value": ("value",)},
 }
 _SEPARATE: Mapping[str, tuple[str, ...]] = {"query": ("query",), "key": ("key",), "value": ("value",)}
 
@@ -133,16 +134,11 @@ class BackwardGraph:
 
     def row_sum_error(self, weights: Pair, d_weights: Pair, centred: Array) -> Array:
         """Error of Σ_k P_k dP_k, [B, H, T, 1]."""
-        rules, storage = self.rules, self.rules.storage
-        jvp, softmax = self.arithmetic("softmax_gradient"), self.arithmetic("softmax")
+        rules, jvp = self.rules, self.arithmetic("softmax_gradient")
         reached, terms = weights.magnitude, self.graph.terms
         inherited = (reached * d_weights.error + weights.error * centred).sum(axis=-1, keepdims=True)
-        drift = weights.error.sum(axis=-1, keepdims=True)  # of Σ P from 1
-        if not self.graph.policy.flash:
-            roundings = storage.unit_roundoff * reached + storage.underflow + softmax.underflow
-            roundings = np.where(reached > 0, roundings, 0)
-            sums = (terms + 3) * rules.roundoff(softmax)
-            drift = np.minimum(drift, roundings.sum(axis=-1, keepdims=True) + sums / np.maximum(1 - sums, 1e-9))
+        rebuilt = self.graph.policy.flash  # from log-sum-exp: nothing normalises them again
+        drift = weights.error.sum(axis=-1, keepdims=True) if rebuilt else self.graph.drift(weights)
         magnitude = (reached * d_weights.magnitude).sum(axis=-1, keepdims=True)
         own = (terms + 1 + 2 * rules.casts(jvp)) * (rules.roundoff(jvp) * magnitude + jvp.underflow)
         return capped(inherited + absolute(self.reference.row_sum) * drift + own)

@@ -59,7 +59,9 @@ class ForwardGraph:
         weights = rules.store(unstored)
         kept = reference.kept
         arithmetic = self.arithmetic("batched_products")
-        context = rules.product(self.dropped(held, kept.weights), value, reference.context, arithmetic)
+        drift = self.drift(held) if kept.weights is None else None  # what dropout leaves of a row has any sum
+        entering = self.dropped(held, kept.weights)
+        context = rules.product(entering, value, reference.context, arithmetic, drift=drift)
         context = rules.store(rules.rounded(context, arithmetic, self.rescalings))
         joined = Pair(reference.joined, join_heads(context.error))
         output = self.dropped(self.linear(joined, "output", reference.undropped_output), kept.output)
@@ -118,6 +120,17 @@ class ForwardGraph:
             return pair
         after = self.rules.times(pair, factor, factors(2, self.rules.storage))
         return self.rules.store(after, 1.0) if self.policy.flash else self.rules.store(after)
+
+    def drift(self, weights: Pair) -> Array:
+        """How far the sum of each row of normalised weights may be from that of the reference, [B, H, T, 1]: the errors
+        of the scores cancel in the quotient, so only the roundings of sum, division and storing remain."""
+        softmax, storage, reached = self.arithmetic("softmax"), self.rules.storage, weights.magnitude
+        roundings = storage.unit_roundoff * reached + storage.underflow + softmax.underflow
+        own = np.where(reached > 0, roundings, 0).sum(axis=-1, keepdims=True)
+        sums = (self.terms + 3 + 2 * self.rescalings) * self.rules.roundoff(softmax)
+        return np.asarray(
+            np.minimum(weights.error.sum(axis=-1, keepdims=True), own + sums / np.maximum(1 - sums, 1e-9))
+        )
 
     # Stages -------------------------------------------------------------------------------------------------------
 

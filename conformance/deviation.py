@@ -75,6 +75,7 @@ class DeviationRules(Rules):
         addend: Pair | None = None,
         terms: Array | None = None,
         holding: float = 1.0,
+        drift: Array | None = None,
     ) -> Pair:
         """Matrix product whose n terms are added in random order: u²/6 [(n/3) S² + (n/6 + 1) Σ (a b)²] of its own.
 
@@ -99,11 +100,17 @@ class DeviationRules(Rules):
             one = np.square(right.error).max(axis=-2, keepdims=True, initial=0)
             variance += columns * one * np.square(first.sum(axis=-1, keepdims=True))
         variance += (rows & columns) * (own / 3 * np.square(count)) * sums
-        return Pair(value, np.sqrt(variance))
+        return Pair(value, np.sqrt(self.flushed(variance, count, arithmetic)))
 
     def summed(self, pair: Pair, axis: int, value: Array, arithmetic: Format) -> Pair:
         """Sum along an axis in random order, likewise."""
         terms, count = pair.value.astype(np.float64, copy=False), pair.value.shape[axis] + self.casts(arithmetic)
         own = count / 3 * squared(value) + count / 6 * np.square(terms).sum(axis=axis)
         variance = np.square(pair.error).sum(axis=axis) + self.variance(arithmetic) * own
-        return Pair(value, np.sqrt(np.where(alike(terms, axis).squeeze(axis), count * variance, variance)))
+        variance = np.where(alike(terms, axis).squeeze(axis), count * variance, variance)
+        return Pair(value, np.sqrt(self.flushed(variance, count, arithmetic)))
+
+    def flushed(self, variance: Array, count: Array | int, arithmetic: Format) -> Array:
+        """With ``count`` operations whose results may be flushed to zero. A float64's own underflow has no square: what
+        is that small has no statistics."""
+        return np.where(variance == 0, 0, variance + count * arithmetic.underflow**2)

@@ -4,6 +4,7 @@
 
     ConformanceError
     ├── AdapterError          an announced adapter that cannot be used
+    ├── NothingJudged         a case whose every bound overflows
     └── LocatedError          faults found in a file, all of them at once
         ├── CaseFileError     a case file
         └── LedgerError       the ledger of known divergences
@@ -55,6 +56,10 @@ class ConformanceError(Exception):
 
 class AdapterError(ConformanceError):
     """An announced adapter cannot be loaded, or announces a subject that another one has."""
+
+
+class NothingJudged(ConformanceError):
+    """No element of a case can be judged, so that agreeing would mean nothing."""
 
 
 class LocatedError(ConformanceError):

@@ -102,6 +102,8 @@ def sample_of(problem: Problem, index: int) -> Problem:
         inputs["key"] = inputs["value"] = inputs["query"]
     elif case.sharing == "key-value":
         inputs["value"] = inputs["key"]
+    elif case.sharing == "query-key":
+        inputs["key"] = inputs["query"]
     alone = replace(case, batch=1)
     return replace(problem, case=alone, mask=replace(mask, shape=(1, *mask.shape[1:]), **parts), **inputs)
 

@@ -16,9 +16,11 @@ def facts_of(case: Case) -> dict[str, Any]:
 
     ``blocked_rows`` tells how many rows have every key blocked: ``none``, ``heads`` (only in some heads), ``some`` or
     ``all``. ``blocked_by`` tells what blocks them: ``boolean``, ``minus-inf`` or ``both`` (``none`` without such rows).
+    ``blocked_queries`` tells whose they are: ``past-the-end`` when all are of queries padded on the right, ``others``
+    when some are not.
     """
     mask = mask_arrays(case, NUMPY_DTYPES[case.storage])
-    rows, by = _blocked_rows(case, mask)
+    rows, by, queries = _blocked_rows(case, mask)
     facts: dict[str, Any] = {
         "suite": case.suite,
         "dtype": case.dtype,
@@ -56,6 +58,7 @@ def facts_of(case: Case) -> dict[str, Any]:
         "gradients": case.wants_gradients,
         "blocked_rows": rows,
         "blocked_by": by,
+        "blocked_queries": queries,
         "causal": case.mask.causal or "none",
         "axes": case.mask.explicit.axes if case.mask.explicit else "none",
     }
@@ -73,20 +76,28 @@ def _empty(case: Case) -> str:
     return "+".join(name for name, size in sizes.items() if size == 0) or "none"
 
 
-def _blocked_rows(case: Case, mask: MaskArrays) -> tuple[str, str]:
+def _blocked_rows(case: Case, mask: MaskArrays) -> tuple[str, str, str]:
     shape, bias, union = mask.shape, mask.bias(), mask.blocked()
     boolean = np.zeros(shape, np.bool_) if union is None else np.broadcast_to(union, shape)
     infinite = np.zeros(shape, np.bool_) if bias is None else np.broadcast_to(_minus_inf(bias), shape)
     if case.extra_keys or 0 in shape[:3]:
-        return "none", "none"
+        return "none", "none", "none"
     rows = _all_keys(boolean | infinite)
     if not rows.any():
-        return "none", "none"
+        return "none", "none", "none"
     heads = rows.all(axis=1)  # [B, T], blocked in every head
     amount = "all" if heads.all() else "some" if heads.any() else "heads"
+    queries = "past-the-end" if _past_the_end(mask)[rows].all() else "others"
     if _all_keys(boolean)[rows].all():
-        return amount, "boolean"
-    return amount, "minus-inf" if _all_keys(infinite)[rows].all() else "both"
+        return amount, "boolean", queries
+    return amount, "minus-inf" if _all_keys(infinite)[rows].all() else "both", queries
+
+
+def _past_the_end(mask: MaskArrays) -> Array:
+    """bool [B, H, T]: rows of queries padded on the right."""
+    batch, heads, length, _ = mask.shape
+    lengths = np.full(batch, length) if mask.query_lengths is None else mask.query_lengths
+    return np.broadcast_to((np.arange(length) >= lengths[:, None])[:, None], (batch, heads, length))
 
 
 def _all_keys(blocked: Array) -> Array:

@@ -82,7 +82,7 @@ class Entry:
 
 
 # Inputs that are one object have one gradient, under the first name.
-_SHARED = {"self": {"key": "query", "value": "query"}, "key-value": {"value": "key"}}
+_SHARED = {"self": {"key": "query", "value": "query"}, "key-value": {"value": "key"}, "query-key": {"key": "query"}}
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ def lacking(
         return "mask", f"ill_formed {fault} needs an explicit mask with an axis {axis}, not {axes}"
     if fault == "padding-mask-as-attention-mask" and square:
         return "batch", f"ill_formed {fault}: with batch = target_length a [B, S] mask is a well-formed [T, S] mask"
-    if fault in get_args(InputFault) and fault != "query-width" and sharing in ("self", "key-value"):
+    if fault in get_args(InputFault) and fault != "query-width" and sharing in ("self", "key-value", "query-key"):
         return "sharing", f"ill_formed {fault} needs inputs of their own, not sharing {sharing}"
     return None
 

@@ -112,6 +112,8 @@ class Problem:
                 return ("query", "query", "query")
             case "key-value":
                 return ("query", "key", "key")
+            case "query-key":
+                return ("query", "query", "value")
             case _:
                 return ("query", "key", "value")
 

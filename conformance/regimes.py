@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from conformance.policy import FORMATS
 from conformance.seeds import generator
 from conformance.spec import Array, Case
 
@@ -59,7 +60,7 @@ def _very_negative(case: Case, numbers: Numbers) -> Numbers:
 
 def _dominant(case: Case, numbers: Numbers) -> Numbers:
     """One key of each sample is eight times as long as the others. ValueError when the keys are the queries."""
-    if case.sharing in ("self", "equal-copies"):
+    if case.sharing in ("self", "query-key", "equal-copies"):
         raise ValueError(f"data dominant-key needs keys of their own, and sharing {case.sharing} has none")
     key = numbers["key"].copy()
     if case.source_length:
@@ -100,6 +101,8 @@ def _one_hot(case: Case, numbers: Numbers) -> Numbers:
         raise ValueError(
             "data one-hot needs embed_dim = num_heads·head_dim, kdim ≥ head_dim, S ≤ 2^head_dim and separate inputs"
         )
+    if case.effective_scale == 0:
+        raise ValueError("data one-hot needs a scale other than 0")
     whole = _integers(case, numbers)
     bits = (np.arange(S)[:, None] >> np.arange(Dh)[None, :]) & 1
     code = 2.0 * bits - 1.0
@@ -146,6 +149,66 @@ def _revealing(case: Case, numbers: Numbers) -> Numbers:
     )
 
 
+def _cancelling(case: Case, numbers: Numbers) -> Numbers:
+    """Sums of pairs x, −x that differ by a few units in the last place of the storage format.
+
+    They are the scores (columns of the query and key projections in pairs), the context where the value projection has
+    no bias and inputs are not shared (keys in equal pairs, values in opposite ones), the output (columns of the value
+    projection, rows of the output projection) and the sums over queries in the gradients (cotangents).
+    """
+
+    def paired(name: str, sign: int, axis: int, heads: int = 1) -> None:
+        if name in numbers:
+            found[name] = _in_pairs(case, name, numbers[name], sign, axis, heads)
+
+    found: Numbers = {}
+    H, K = case.num_heads, case.num_kv_heads
+    for part in ("weight", "bias"):
+        paired(f"query_{part}", 1, -1, H)
+        paired(f"key_{part}", -1, -1, K)
+        paired(f"value_{part}", 1, -1, K)
+    paired("output_weight", -1, 0, H)
+    paired("key", 1, 1)
+    paired("value", -1, 1)
+    paired("cotangent", -1, 1)
+    return numbers | found
+
+
+def _in_pairs(case: Case, name: str, array: Array, sign: int, axis: int, heads: int) -> Array:
+    """The array with every second entry of each head along ``axis`` equal, or opposite but for −3 … 3 units in the last
+    place, to the one before. Of an odd number the last stays alone."""
+    split = np.moveaxis(array, axis, 0)
+    split = split.reshape(heads, split.shape[0] // heads, *split.shape[1:]).copy()
+    second = split[:, 1::2]
+    units = generator(case, f"{name} units").integers(-3, 4, second.shape) if sign < 0 else 0
+    second[...] = sign * split[:, : 2 * second.shape[1] : 2] * (1 + units * 2 * FORMATS[case.compute].unit_roundoff)
+    return np.moveaxis(split.reshape(array.shape[axis], *split.shape[2:]), 0, axis)
+
+
+def _ties(case: Case, numbers: Numbers) -> Numbers:
+    """Sums that lie exactly half-way between two numbers of the storage format.
+
+    Inputs and cotangents lie in [1, 2), even and odd multiples of the last place there in turn, along the width. Each
+    column of a projection adds two neighbours, so the sum lies in [2, 4), where every second such multiple is a tie.
+    A bias is one such unit: added to a product that was stored before, it makes a tie again. Keys are scaled by a power
+    of two, so that scores stay small.
+    """
+    unit = 2 * FORMATS[case.compute].unit_roundoff
+    found: Numbers = {}
+    for name in (*INPUTS, "cotangent"):
+        array = numbers[name]
+        count = np.floor(generator(case, f"{name} units").random(array.shape) * (0.5 / unit))  # pairs of units below 1
+        found[name] = 1 + (2 * count + np.arange(array.shape[-1]) % 2) * unit
+    for name in ("query_weight", "key_weight", "value_weight", "output_weight"):
+        rows, columns = numbers[name].shape
+        weight = np.zeros((rows, columns))
+        for neighbour in (0, 1):
+            weight[(np.arange(columns) + neighbour) % rows, np.arange(columns)] = 1
+        found[name] = weight
+    found["key_weight"] *= 2.0 ** -np.ceil(np.log2(8 * np.sqrt(case.head_dim)))
+    return numbers | found | {name: array * 0 + unit for name, array in numbers.items() if name.endswith("_bias")}
+
+
 _REGIMES: dict[str, Callable[[Case, Numbers], Numbers]] = {
     "normal": _normal,
     "literal": _normal,
@@ -155,6 +218,8 @@ _REGIMES: dict[str, Callable[[Case, Numbers], Numbers]] = {
     "dominant-key": _dominant,
     "equal": _equal,
     "coherent": _coherent,
+    "cancelling": _cancelling,
+    "rounding-ties": _ties,
     "integers": _integers,
     "one-hot": _one_hot,
     "subnormal": _subnormal,

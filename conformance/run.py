@@ -17,6 +17,7 @@ from conformance.adapter import Subject
 from conformance.binding import idle_parts
 from conformance.compare import compare, judged_outputs
 from conformance.dropout import draws_of, judge_draws
+from conformance.errors import NothingJudged
 from conformance.expectation import Answer, Expectation, sample_of
 from conformance.policy import ENVELOPE, Policy
 from conformance.problem import Outputs, Problem
@@ -200,7 +201,7 @@ def _judged(
         return Outcome(Unsupported(f"gives none of what the case checks: {', '.join(case.check)}"), seconds=seconds)
     bounds = [expectation.bounds[name] for name in judged[0]]
     if all(bound.size and not np.isfinite(bound).any() for bound in bounds):
-        raise ValueError("no element of this case can be judged: every bound overflows; choose smaller numbers")
+        raise NothingJudged("no element of this case can be judged: every bound overflows; choose smaller numbers")
     verdict, shown, against = _verdict(expectation, judged, policy_of(subject))
     if isinstance(verdict, Diverges):
         return Outcome(verdict, _tensors(against, judged[shown], verdict), seconds, judged)

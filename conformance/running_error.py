@@ -147,16 +147,23 @@ class Rules:
         addend: Pair | None = None,
         terms: Array | None = None,
         holding: float = 1.0,
+        drift: Array | None = None,
     ) -> Pair:
         """Matrix product, in any order, blocked, fused or split.
 
         ``addend`` may start the accumulator and so take part in every rounding; ``terms`` counts those of a longer
-        sum that this one may be part of; the accumulator may hold the product times ``holding``.
+        sum that this one may be part of; the accumulator may hold the product times ``holding``. ``drift`` bounds how
+        far the errors of each left row may add up to: what a column on the right has in common meets no more.
         """
         own_terms = term_count(left, right)
         terms = own_terms if terms is None else terms
         both = left.magnitude @ right.magnitude
-        inherited = absolute(left.value) @ right.error + left.error @ right.magnitude
+        from_left = left.error @ right.magnitude
+        if drift is not None and right.value.shape[-2]:
+            middle = (right.value.max(axis=-2, keepdims=True) + right.value.min(axis=-2, keepdims=True)) / 2
+            rest = absolute(right.value - middle) * (1 + 2.0**-50) + right.error
+            from_left = np.minimum(from_left, left.error @ rest + drift * absolute(middle))
+        inherited = absolute(left.value) @ right.error + from_left
         if addend is not None:
             both, inherited, terms = both + addend.magnitude, inherited + addend.error, terms + 1
         roundings = terms + 2 * self.casts(arithmetic)

@@ -236,6 +236,8 @@ class Case:
                 return ("query",)
             case "key-value":
                 return ("query", "key")
+            case "query-key":
+                return ("query", "value")
             case _:
                 return ("query", "key", "value")
 

@@ -110,14 +110,16 @@ def _shared(case: Case, numbers: dict[str, Array]) -> dict[str, Array]:
             numbers["key"] = numbers["value"] = numbers["query"]
         case "key-value":
             numbers["value"] = numbers["key"]
+        case "query-key":
+            numbers["key"] = numbers["query"]
         case "separate":
             pass
     return numbers
 
 
 def _poison(data: Data, sharing: str, stored: dict[str, Array], mask: MaskArrays) -> None:
-    if sharing == "self":
-        raise ValueError("data.poison needs keys of their own: with sharing self, a poisoned key is also a query")
+    if sharing in ("self", "query-key"):
+        raise ValueError(f"data.poison needs keys of their own: with sharing {sharing}, a poisoned key is also a query")
     blocked = mask.blocked()
     if blocked is None:
         raise ValueError("data.poison needs a mask that blocks a key for every query of a sample")
@@ -135,6 +137,8 @@ def _laid_out(case: Case, stored: dict[str, Array]) -> dict[str, Array]:
         arrays["key"] = arrays["value"] = arrays["query"]
     elif case.sharing == "key-value":
         arrays["value"] = arrays["key"]
+    elif case.sharing == "query-key":
+        arrays["key"] = arrays["query"]
     return arrays
 
 

@@ -21,6 +21,8 @@ Regime = Literal[
     "dominant-key",
     "equal",
     "coherent",
+    "cancelling",
+    "rounding-ties",
     "integers",
     "one-hot",
     "subnormal",
@@ -28,7 +30,7 @@ Regime = Literal[
     "literal",
 ]
 Layout = Literal["contiguous", "transposed", "negative-stride", "broadcast"]
-Sharing = Literal["separate", "self", "key-value", "equal-copies"]
+Sharing = Literal["separate", "self", "key-value", "query-key", "equal-copies"]
 Calls = Literal["once", "repeated", "one-sample-at-a-time"]
 Mode = Literal["evaluate", "train"]
 Relation = Literal["keys-permuted", "keys-appended", "batch-split", "heads-permuted", "scores-shifted", "conservation"]

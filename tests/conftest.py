@@ -10,11 +10,13 @@ import pytest
 from tests.projects import Project, project_of
 
 pytest_plugins = ["pytester"]
-CAUGHT = "planted fault"
+CAUGHT = "fault"
+HEADER = ["fault", "stage", "kills / judged", "smallest case", "multiply-adds", "output", "kind", "tier", "error/bound"]
+HEADER += ["assert_close", "jax", "allclose(1e-2)"]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print which case caught each planted fault. Rows come from the reports, so they survive parallel workers."""
+    """Print which case caught each fault. Rows come from the reports, so they survive parallel workers."""
     reports: list[Any] = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, [])]
     rows = sorted(
         str(value).split("\t")
@@ -25,9 +27,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     )
     if not rows:
         return
-    table = [["fault", "caught by", "output", "kind", "error/bound", "catching / judged"], *rows]
-    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
-    terminalreporter.section("planted faults")
+    table = [HEADER, *rows]
+    widths = [max(len(row[column]) for row in table) for column in range(len(HEADER))]
+    terminalreporter.section("faults, planted and mutated")
     for row in table:
         terminalreporter.write_line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
 

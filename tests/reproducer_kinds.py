@@ -28,6 +28,7 @@ _CASES: dict[str, Case] = {
     "self-inference": inference_case(mask=Mask(key_padding=Padding((6, 2))), **FORWARD),
     "self-inference-blocked": inference_case(mask=Mask(key_padding=Padding((6, 0))), **FORWARD),
     "key-value": case_of(sharing="key-value"),
+    "query-key": case_of(sharing="query-key", target_length=7),
     "repeated": case_of(calls="repeated", mask=Mask(key_padding=Padding((7, 3)))),
     "one-sample": case_of(calls="one-sample-at-a-time", mask=Mask(explicit=Explicit("random", "BTS"))),
     "one-sample-shared-mask": case_of(calls="one-sample-at-a-time", mask=Mask(causal="top-left"), layout="transposed"),

@@ -45,6 +45,7 @@ def test_the_facts_of_a_plain_case(tmp_path: Path) -> None:
         "gradients": True,
         "blocked_rows": "none",
         "blocked_by": "none",
+        "blocked_queries": "none",
         "causal": "none",
         "axes": "none",
         **dict.fromkeys(("key_padding", "query_padding", "window", "explicit", "additive"), False),
@@ -107,3 +108,18 @@ def test_facts_follow_the_case(tmp_path: Path, written: str, expected: dict[str,
 def test_blocked_rows(tmp_path: Path, written: str, rows: str, by: str) -> None:
     found = facts(tmp_path, written)
     assert (found["blocked_rows"], found["blocked_by"]) == (rows, by)
+
+
+@pytest.mark.parametrize(
+    ("mask", "queries"),
+    [
+        ("{query_padding: {lengths: [2, 5]}}", "past-the-end"),
+        ("{query_padding: {lengths: [2, 5]}, additive: {minus_inf: {pattern: rows, indices: [4]}}}", "others"),
+        ("{query_padding: {last: 1}, explicit: {pattern: rows, axes: TS, indices: [4]}}", "past-the-end"),
+        ("{query_padding: {first: 1}}", "others"),
+        ("{key_padding: {lengths: [0, 7]}}", "others"),
+        ("{key_padding: {lengths: [1, 7]}}", "none"),
+    ],
+)
+def test_whose_the_blocked_rows_are(tmp_path: Path, mask: str, queries: str) -> None:
+    assert facts(tmp_path, f"mask: {mask}")["blocked_queries"] == queries

@@ -14,13 +14,14 @@ import pytest
 from adapters.numpy_per_head import attend_per_head
 from conformance.casefile import read_case_file
 from conformance.expectation import Answer
-from conformance.policy import ENVELOPE
+from conformance.policy import ENVELOPE, FORMATS
 from conformance.problem import Outputs, Problem
 from conformance.reference import reference_of
 from conformance.relation_check import hold
 from conformance.relations import APPENDED, relation_of
 from conformance.run import judge
-from conformance.spec import Case, Explicit, Mask
+from conformance.spec import Case, Data, Explicit, Mask
+from conformance.tensors import problem_of
 from conformance.verdict import Agrees, Diverges
 from conformance.vocabulary import Relation
 from tests.casefiles import HEAD, case_of, faults_of
@@ -247,3 +248,15 @@ def test_what_a_subject_answers_is_no_concern_of_a_relation(project: Project) ->
 def row_of_case(project: Project, name: str) -> Any:
     (row,) = [row for row in project.run().rows if row.node.endswith(f"::{name}[fake/order]")]
     return row
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_what_is_conserved_has_a_sharp_bound_however_uncertain_the_scores(dtype: Any) -> None:
+    """Of scores in the hundreds, a low format knows no digit of a weight, and still that the weights sum to 1."""
+    case = related("conservation", dtype=dtype, data=Data("normal", 16.0), check=("output",))
+    (problem,) = relation_of(case).left.problems
+    whole, mixed = (Answer.of(one).under(ENVELOPE) for one in (problem, problem_of(case)))
+    unit = FORMATS[dtype].unit_roundoff
+    scale = np.abs(problem.value).max() * np.abs(problem.parameters.output_weight).sum(axis=0).max()
+    assert (whole.bounds["attn_output"] <= 40 * unit * scale).all()
+    assert mixed.bounds["attn_output"].max() > 10 * whole.bounds["attn_output"].max()

@@ -358,6 +358,7 @@ def test_a_case_that_judges_nothing_says_so() -> None:
     case = case_like("own", dtype="float16", data=Data(magnitude=1000.0), check=("output",))
     verdict = judge(case, Counting())
     assert isinstance(verdict, Errored)
+    assert verdict.exception == "NothingJudged"
     assert "no element of this case can be judged" in verdict.message
 
 

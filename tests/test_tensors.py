@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from conformance.policy import FORMATS
 from conformance.problem import Problem
 from conformance.reference import reference_of
 from conformance.spec import NUMPY_DTYPES, Array, Data, Explicit, Literals, Mask, Padding
@@ -133,6 +134,59 @@ def test_coherent_numbers_are_positive_and_keys_alike() -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_cancelling_sums_are_small_beside_their_terms_and_not_zero(dtype: str) -> None:
+    sizes = {"embed_dim": 16, "head_dim": 8, "num_kv_heads": 1, "target_length": 6}
+    problem = built(dtype=dtype, data=Data("cancelling"), bias=False, **sizes)
+    forward = reference_of(problem).forward
+    joined, weight = forward.joined.astype(np.float64), problem.parameters.output_weight.astype(np.float64)
+    cotangent = problem.cotangent.astype(np.float64)
+    scores = np.abs(forward.query).astype(np.float64) @ np.abs(forward.key).astype(np.float64).swapaxes(-1, -2)
+    values = forward.attn_weights.astype(np.float64) @ np.abs(forward.value).astype(np.float64)
+    unit = 2 * FORMATS[dtype].unit_roundoff
+    for total, terms in (
+        (forward.scores, scores * forward.scale),
+        (forward.context, values),
+        (forward.attn_output, np.abs(joined) @ np.abs(weight)),
+        (cotangent.sum(axis=1), np.abs(cotangent).sum(axis=1)),
+    ):
+        ratio = np.abs(total).astype(np.float64) / terms
+        assert np.median(ratio) > 0 and ratio.max() < 16 * unit
+
+
+def test_of_an_odd_width_the_last_number_cancels_with_none() -> None:
+    plain, paired = (built(data=Data(regime), head_dim=3, embed_dim=6) for regime in ("normal", "cancelling"))
+    plain_weight, weight = plain.parameters.query_weight, paired.parameters.query_weight
+    for last in (2, 5):
+        np.testing.assert_array_equal(weight[:, last], plain_weight[:, last])
+    for first in (0, 3):
+        np.testing.assert_array_equal(weight[:, first + 1], weight[:, first])
+    assert built(data=Data("cancelling"), source_length=0).key.shape == (2, 0, 4)
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, "mixed_float16"])
+def test_projections_lie_half_way_between_two_numbers_of_the_format(dtype: str) -> None:
+    problem = built(dtype=dtype, data=Data("rounding-ties"), bias=False)
+    unit = 2 * FORMATS[dtype.removeprefix("mixed_")].unit_roundoff
+    for inputs, weight in (
+        (problem.query, problem.parameters.query_weight),
+        (problem.value, problem.parameters.value_weight),
+        (problem.cotangent, problem.parameters.output_weight.T),
+    ):
+        projected = np.matmul(inputs.astype(np.longdouble), weight.astype(np.longdouble))
+        assert ((projected >= 2) & (projected < 4)).all()
+        assert (projected / unit % 2 == 1).all()  # numbers of the format are even multiples there
+    assert np.unique(problem.query).size > 4
+    scores = reference_of(problem).forward.scores
+    assert 0 < np.abs(scores).max() < 4
+
+
+def test_a_bias_makes_a_tie_of_a_projection_that_was_stored_before() -> None:
+    problem = built(dtype="float16", data=Data("rounding-ties"))
+    assert problem.parameters.query_bias is not None
+    assert (problem.parameters.query_bias == 2.0**-10).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("masked", [False, True])
 def test_one_hot_weights_are_exactly_zero_and_one(dtype: str, masked: bool) -> None:
     mask = Mask(explicit=Explicit("heads", "1HTS", indices=(1,))) if masked else Mask()
@@ -148,6 +202,8 @@ def test_one_hot_codes_need_room() -> None:
     for changes in ({"source_length": 5}, {"embed_dim": 5}, {"sharing": "key-value"}, {"kdim": 1}):
         with pytest.raises(ValueError, match="one-hot needs"):
             built(data=Data("one-hot"), **changes)
+    with pytest.raises(ValueError, match="scale other than 0"):
+        built(data=Data("one-hot"), scale=0.0)
     assert built(data=Data("one-hot"), source_length=0).query.shape == (2, 3, 4)
 
 

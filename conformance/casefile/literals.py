@@ -41,6 +41,7 @@ _SHARED: Mapping[str, tuple[str, ...]] = {
     "self": ("key", "value"),
     "equal-copies": ("key", "value"),
     "key-value": ("value",),
+    "query-key": ("key",),
     "separate": (),
 }
 _CHECKS: Mapping[str, Check] = {"attn_output": "output", "attn_weights": "weights"}
@@ -154,7 +155,7 @@ def _given_complaints(case: Case, given: Cells) -> Iterator[Complaint]:
     wanted = shapes(case)
     for name, cell in given.items():
         if name in _SHARED[case.sharing]:
-            yield Complaint((name,), (), f"{name} is shared (sharing {case.sharing}): give query{_or_key(case)} alone")
+            yield Complaint((name,), (), f"{name} is shared (sharing {case.sharing}): give {_owners(case)} alone")
         elif name not in wanted:
             switch = "bias_kv" if name in ("bias_k", "bias_v") else "bias"
             yield Complaint((name,), (), f"{name} is given, but {switch} is false")
@@ -162,8 +163,8 @@ def _given_complaints(case: Case, given: Cells) -> Iterator[Complaint]:
             yield from _shape_complaints(name, cell.value, wanted[name])
 
 
-def _or_key(case: Case) -> str:
-    return " and key" if case.sharing == "key-value" else ""
+def _owners(case: Case) -> str:
+    return " and ".join(name for name in ("query", "key", "value") if name not in _SHARED[case.sharing])
 
 
 def _expected_complaints(case: Case, expected: Cells) -> Iterator[Complaint]:

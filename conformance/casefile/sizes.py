@@ -70,7 +70,7 @@ def _head_complaints(sizes: Sizes, stated: Mapping[str, int], ill_formed: str | 
 
 
 def _sharing_complaints(sizes: Sizes, sharing: str) -> Iterator[Complaint]:
-    if sharing in ("self", "equal-copies"):
+    if sharing in ("self", "query-key", "equal-copies"):
         if sizes["target_length"] != sizes["source_length"]:
             lengths = f"target_length {sizes['target_length']} and source_length {sizes['source_length']}"
             yield Complaint(
@@ -78,7 +78,7 @@ def _sharing_complaints(sizes: Sizes, sharing: str) -> Iterator[Complaint]:
                 (),
                 f"sharing {sharing} needs equal lengths, not {lengths}",
             )
-        for name in ("kdim", "vdim"):
+        for name in ("kdim",) if sharing == "query-key" else ("kdim", "vdim"):
             if sizes[name] != sizes["embed_dim"]:
                 message = f"sharing {sharing} needs {name} = embed_dim, not {sizes[name]} and {sizes['embed_dim']}"
                 yield Complaint(("sharing", name, "embed_dim"), (), message)

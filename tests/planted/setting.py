@@ -120,5 +120,7 @@ def shared_gradients(case: Case, by_role: dict[Role, Array]) -> dict[str, Array]
             return {"query": by_role["query"] + by_role["key"] + by_role["value"]}
         case "key-value":
             return {"query": by_role["query"], "key": by_role["key"] + by_role["value"]}
+        case "query-key":
+            return {"query": by_role["query"] + by_role["key"], "value": by_role["value"]}
         case _:
             return {"query": by_role["query"], "key": by_role["key"], "value": by_role["value"]}
