@@ -80,7 +80,9 @@ class _JaxSubject:
         return {name: version(name) for name in ("jax", "jaxlib", "numpy")}
 
     def unsupported(self, case: Case) -> Unsupported | None:
-        """Mixed policies and appended keys, which JAX does not have."""
+        """Dropout, mixed policies and appended keys, which JAX does not have."""
+        if case.drops:
+            return Unsupported("dot_product_attention has no dropout", DOCUMENTATION)
         if case.mixed:
             return Unsupported("JAX has no mixed-precision policy: arrays are computed in their own dtype")
         if case.bias_kv or case.zero_attention:
@@ -207,9 +209,11 @@ class Textbook(_JaxSubject):
     gives_weights = True
 
     def unsupported(self, case: Case) -> Unsupported | None:
-        """Mixed policies and appended keys, which the recipe does not have."""
+        """Dropout, mixed policies and appended keys, which the recipe does not have."""
         limit = super().unsupported(case)
-        return Unsupported("the textbook recipe appends no key and value rows") if limit and limit.link else limit
+        if limit is None or limit.link is None:
+            return limit
+        return Unsupported(f"the textbook recipe {'has no dropout' if case.drops else 'appends no key and value rows'}")
 
     def mask_of(self, problem: Problem) -> JaxMask:
         """One full mask and one full bias whatever the route and the parts, so that one compilation serves all; the

@@ -70,26 +70,48 @@ def masking_of(problem: Problem, compute: np.dtype[Any]) -> Masking:
     return Masking(full_blocked | np.isneginf(full_bias), full_bias)
 
 
+def kept_by_dropout(problem: Problem, compute: np.dtype[Any]) -> Array | None:
+    """Factors of the weights, [B, H, T, S + E]: 0 with probability p, else 1/(1 − p); None where nothing is dropped."""
+    case = problem.case
+    if not case.drops:
+        return None
+    shape = (*problem.mask.shape[:3], problem.mask.shape[3] + case.extra_keys)
+    drawn = np.random.default_rng(problem.seed).random(shape)
+    factors: Array = np.where(drawn < case.dropout, 0, 1 / (1 - case.dropout)).astype(compute)
+    return factors
+
+
 @dataclass(frozen=True)
 class Attended:
     """Results of one forward pass; the leading axes are [B, H] or [B]."""
 
     probabilities: Array  # [..., T, S + E], compute dtype, not rounded
     weights: Array  # the same, rounded to storage
+    kept: Array | None  # factors of dropout
+    dropped: Array  # weights after dropout
     aggregate: Array  # [..., T, Dhv]
 
 
-def attend(query: Array, key: Array, value: Array, masking: Masking, scale: float, precision: Precision) -> Attended:
+def attend(
+    query: Array,
+    key: Array,
+    value: Array,
+    masking: Masking,
+    scale: float,
+    precision: Precision,
+    kept: Array | None = None,
+) -> Attended:
     """softmax(scale · Q Kᵀ + bias) V over the keys that are not blocked; a row without any has weights 0.
 
-    query [..., T, Dh], key [..., S + E, Dh], value [..., S + E, Dhv].
+    query [..., T, Dh], key [..., S + E, Dh], value [..., S + E, Dhv]; ``kept`` multiplies the weights.
     """
     scores = (query @ key.swapaxes(-1, -2)) * precision.compute.type(scale)
     if masking.bias is not None:
         scores = scores + masking.bias
     probabilities = _softmax(np.where(masking.blocked, -np.inf, scores))
     weights = precision.stored(probabilities)
-    return Attended(probabilities, weights, precision.stored(weights @ value))
+    dropped = weights if kept is None else precision.stored(weights * kept)
+    return Attended(probabilities, weights, kept, dropped, precision.stored(dropped @ value))
 
 
 def _softmax(scores: Array) -> Array:
@@ -115,15 +137,18 @@ def attend_backward(
 ) -> CoreGradients:
     """Gradients of sum(aggregate · upstream), upstream [..., T, Dhv].
 
-    dV = Pᵀ dO, dP = dO Vᵀ, dS = P ∘ (dP − rowsum(P ∘ dP)), dQ = scale · dS K, dK = scale · dSᵀ Q.
+    With the factors F of dropout: dV = (P ∘ F)ᵀ dO, dP = dO Vᵀ ∘ F, dS = P ∘ (dP − rowsum(P ∘ dP)), dQ = scale · dS K,
+    dK = scale · dSᵀ Q.
     """
     probabilities = forward.probabilities
     d_weights = upstream @ value.swapaxes(-1, -2)
+    if forward.kept is not None:
+        d_weights = d_weights * forward.kept
     centre = (probabilities * d_weights).sum(axis=-1, keepdims=True)
     d_scores = np.where(masking.blocked, 0, probabilities * (d_weights - centre))
     factor = d_scores.dtype.type(scale)
     return CoreGradients(
         query=(d_scores @ key) * factor,
         key=(d_scores.swapaxes(-1, -2) @ query) * factor,
-        value=forward.weights.swapaxes(-1, -2) @ upstream,
+        value=forward.dropped.swapaxes(-1, -2) @ upstream,
     )

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from adapters.numpy_core import Attended, Masking, Precision, attend, attend_backward, masking_of
+from adapters.numpy_core import (
+    Attended,
+    Masking,
+    Precision,
+    attend,
+    attend_backward,
+    kept_by_dropout,
+    masking_of,
+)
 from conformance.problem import Outputs, Problem
 from conformance.spec import Array, Case
 
@@ -47,6 +55,7 @@ class _Network:
         self.case: Case = problem.case
         self.precision = Precision.of(problem.case)
         self.masking = masking_of(problem, self.precision.compute)
+        self.kept = kept_by_dropout(problem, self.precision.compute)
         stored = self.precision.stored
         self.query, self.key, self.value = stored(problem.query), stored(problem.key), stored(problem.value)
         self.parameters = {name: stored(array) for name, array in problem.parameters.present.items()}
@@ -81,7 +90,8 @@ class _Network:
         key = self._appended(of_key(self.key, self.precision), of_key.extra)
         value = self._appended(of_value(self.value, self.precision), of_value.extra)
         masking = self.masking.head(head)
-        attended = attend(query, key, value, masking, self.case.effective_scale, self.precision)
+        kept = None if self.kept is None else self.kept[:, head]
+        attended = attend(query, key, value, masking, self.case.effective_scale, self.precision, kept)
         return _Head(query, key, value, masking, attended)
 
     def _appended(self, rows: Array, extra: Array | None) -> Array:

@@ -13,7 +13,15 @@ import ml_dtypes
 import numpy as np
 
 from adapters.numpy_checks import validate
-from adapters.numpy_core import Attended, Masking, Precision, attend, attend_backward, masking_of
+from adapters.numpy_core import (
+    Attended,
+    Masking,
+    Precision,
+    attend,
+    attend_backward,
+    kept_by_dropout,
+    masking_of,
+)
 from adapters.numpy_per_head import attend_per_head
 from conformance.adapter import Adapter
 from conformance.policy import Policy
@@ -103,7 +111,8 @@ def _forward(problem: Problem) -> _Pass:
     key = _split(_with_extra_keys(projected[1], parameters.get("bias_k"), case), case.num_kv_heads)
     value = _split(_with_extra_keys(projected[2], parameters.get("bias_v"), case), case.num_kv_heads)
     key, value = np.repeat(key, shared_by, axis=1), np.repeat(value, shared_by, axis=1)
-    attended = attend(query, key, value, masking, case.effective_scale, precision)
+    kept = kept_by_dropout(problem, precision.compute)
+    attended = attend(query, key, value, masking, case.effective_scale, precision, kept)
     joined = _join(attended.aggregate)
     return _Pass(problem, precision, masking, inputs, parameters, query, key, value, attended, joined)
 

@@ -81,6 +81,7 @@ class _OwnModule(TorchSubject):
             bias_kv=case.bias_kv,
             zero_attention=case.zero_attention,
             scale=case.scale,
+            dropout=case.dropout,
         )
 
 
@@ -199,6 +200,8 @@ class SdpaFlash(SdpaMath):
 
     def unsupported(self, case: Case) -> Unsupported | None:
         """What the constraints of the CPU kernel exclude."""
+        if case.drops:
+            return Unsupported("flash attention on the CPU has no dropout", FLASH_SOURCE)
         if case.value_head_dim != case.head_dim:
             return Unsupported("flash attention needs value heads as wide as key heads", FLASH_SOURCE)
         if 0 in (case.batch, case.target_length, case.source_length):

@@ -54,6 +54,14 @@ def autocast(case: Case) -> contextlib.AbstractContextManager[Any]:
     return torch.autocast("cpu", dtype=getattr(torch, case.compute)) if case.mixed else contextlib.nullcontext()
 
 
+@contextlib.contextmanager
+def seeded(problem: Problem) -> Iterator[None]:
+    """PyTorch's random numbers from the seed of the problem inside, and as they were outside."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(problem.seed)
+        yield
+
+
 def _viewed(array: Array) -> Array:
     return array.view(np.int16) if array.dtype == ml_dtypes.bfloat16 else array
 
@@ -131,15 +139,16 @@ def answer(
     *,
     gives_gradients: bool = True,
 ) -> Outputs:
-    """Load parameters, call ``call(query, key, value)`` under the case's policy, and differentiate if asked to.
+    """Load parameters, call ``call(query, key, value)`` in the case's mode and policy, and differentiate if asked to.
 
     An ill-formed call that is accepted is not differentiated: its output may have any shape.
     """
     case = problem.case
     differentiate = gives_gradients and case.wants_gradients and case.ill_formed is None
     load_parameters(module, slots, problem)
+    module.train(case.mode == "train")
     query, key, value = input_tensors(problem, with_gradients=differentiate)
-    with autocast(case):
+    with autocast(case), seeded(problem) if case.drops else contextlib.nullcontext():
         attn_output, attn_weights = call(query, key, value)
     inputs = {"query": query, "key": key, "value": value}
     leaves = {name: inputs[name] for name in case.input_gradients}

@@ -50,7 +50,7 @@ class TorchSubject:
 
 
 class MultiheadAttention(TorchSubject):
-    """``nn.MultiheadAttention`` in training mode with dropout 0, weights not asked for."""
+    """``nn.MultiheadAttention`` in the mode of the case, weights not asked for."""
 
     name = "torch/mha"
     gives_weights = False
@@ -124,11 +124,12 @@ class MultiheadAttention(TorchSubject):
             "vdim": case.vdim,
             "add_bias_kv": case.bias_kv,
             "add_zero_attn": case.zero_attention,
+            "dropout": case.dropout,
             "dtype": getattr(self._torch, case.storage),
         }
         key = tuple(options.values())
         if key not in self._kept:
-            self._kept[key] = self._torch.nn.MultiheadAttention(dropout=0.0, batch_first=self.batch_first, **options)
+            self._kept[key] = self._torch.nn.MultiheadAttention(batch_first=self.batch_first, **options)
         module: torch.nn.MultiheadAttention = self._kept[key]
         return module
 
@@ -174,6 +175,7 @@ class MultiheadAttentionInference(MultiheadAttention):
         """What ``nn.MultiheadAttention`` cannot do, and what its documentation excludes from the fast path."""
         floats = case.mask.additive is not None or (case.mask_route == "additive" and bool(case.mask.parts))
         for met, reason in (
+            (case.mode == "train", "evaluation"),
             (case.sharing != "self", "query, key and value being one tensor"),
             (not case.bias, "biases"),
             (case.num_heads % 2 == 1, "an even number of heads"),
@@ -190,6 +192,5 @@ class MultiheadAttentionInference(MultiheadAttention):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         from adapters.pytorch_arrays import must_run
 
-        module.eval()
         with self._torch.inference_mode(), must_run("aten::_native_multi_head_attention"):
             return super()._call(module, inputs, masks)

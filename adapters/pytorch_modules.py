@@ -35,6 +35,7 @@ class Widths:
     bias_kv: bool = False
     zero_attention: bool = False
     scale: float | None = None
+    dropout: float = 0.0
 
 
 def split_heads(projected: Tensor, heads: int) -> Tensor:
@@ -86,7 +87,7 @@ class HandwrittenAttention(Projections):
     and aggregate exactly 0 and passes exactly 0 back. Raises ValueError for widths that heads do not divide.
     """
 
-    def __init__(self, widths: Widths, dropout: float = 0.0) -> None:
+    def __init__(self, widths: Widths) -> None:
         heads, kv_heads = widths.num_heads, widths.num_kv_heads
         if heads < 1 or kv_heads < 1 or heads % kv_heads:
             raise ValueError(f"{kv_heads} key/value heads must divide {heads} query heads, and both be at least 1")
@@ -95,7 +96,7 @@ class HandwrittenAttention(Projections):
         if widths.query_width // heads * kv_heads != widths.key_width:
             raise ValueError("query and key heads must have the same width")
         super().__init__(widths)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(widths.dropout)
         if widths.bias_kv:
             self.bias_k = nn.Parameter(torch.zeros(widths.key_width, dtype=widths.dtype))
             self.bias_v = nn.Parameter(torch.zeros(widths.value_width, dtype=widths.dtype))

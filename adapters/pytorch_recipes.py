@@ -9,11 +9,11 @@ import math
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from adapters.pytorch_arrays import must_run
-from adapters.pytorch_modules import Projections, join_heads, split_heads
+from adapters.pytorch_modules import Projections, Widths, join_heads, split_heads
 
 LARGE_NEGATIVE = -1e9
 BACKENDS = {
@@ -23,7 +23,11 @@ BACKENDS = {
 
 
 class TextbookAttention(Projections):
-    """softmax(Q Kᵀ / √Dh with −1e9 where blocked) V, all of it in the dtype of the projections."""
+    """dropout(softmax(Q Kᵀ / √Dh with −1e9 where blocked)) V, all of it in the dtype of the projections."""
+
+    def __init__(self, widths: Widths) -> None:
+        super().__init__(widths)
+        self.dropout = nn.Dropout(widths.dropout)
 
     def forward(
         self,
@@ -33,7 +37,7 @@ class TextbookAttention(Projections):
         key_padding: Tensor | None = None,
         blocked: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Attention output [B, T, Do] and weights [B, H, T, S].
+        """Attention output [B, T, Do] and weights after dropout [B, H, T, S].
 
         ``key_padding`` [B, S] is expanded to [B, 1, 1, S], three axes to [B, 1, T, S]; ``masked_fill`` broadcasts.
         """
@@ -44,7 +48,7 @@ class TextbookAttention(Projections):
             scores = scores.masked_fill(key_padding[:, None, None, :], LARGE_NEGATIVE)
         if blocked is not None:
             scores = scores.masked_fill(blocked[:, None] if blocked.dim() == 3 else blocked, LARGE_NEGATIVE)
-        weights = torch.softmax(scores, dim=-1)
+        weights = self.dropout(torch.softmax(scores, dim=-1))
         return self.output_projection(join_heads(weights @ values)), weights
 
     def _split(self, projected: Tensor) -> Tensor:
@@ -79,6 +83,13 @@ class ScaledDotProductAttention(Projections):
         kernel, operator = BACKENDS[backend]
         with sdpa_kernel([kernel]), must_run(None if empty else operator):
             context = F.scaled_dot_product_attention(
-                queries, keys, values, attn_mask=attn_mask, is_causal=is_causal, scale=widths.scale, **grouped
+                queries,
+                keys,
+                values,
+                attn_mask=attn_mask,
+                dropout_p=widths.dropout if self.training else 0.0,
+                is_causal=is_causal,
+                scale=widths.scale,
+                **grouped,
             )
         return self.output_projection(join_heads(context)), None

@@ -52,7 +52,10 @@ def mha_script(
     fast = 'mock.patch("torch._native_multi_head_attention", wraps=torch._native_multi_head_attention) as fast_path'
     return Plan(
         problem,
-        [*bracketed("module = torch.nn.MultiheadAttention(", sizes + chosen, ")"), *["module.eval()"] * inference],
+        [
+            *bracketed("module = torch.nn.MultiheadAttention(", sizes + chosen, ")"),
+            *["module.eval()"] * (case.mode == "evaluate"),
+        ],
         _mha_state(problem),
         masks,
         [*swapped, *call],

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from adapters.tf_keras_masks import MaskArguments, mask_arguments, unsupported_mask
-from adapters.tf_keras_program import LayerOptions, Program, ProgramKey, frameworks, neutral_variables
+from adapters.tf_keras_program import LayerOptions, Program, ProgramKey, frameworks, generator_states, neutral_variables
 from conformance.adapter import Adapter, Script
 from conformance.policy import Policy
 from conformance.problem import Outputs, Problem
@@ -76,6 +76,7 @@ class KerasMha:
         program = self._program_of(problem, masks, {**inputs, **arguments})
         if problem.case.ill_formed != "zero-heads":  # such a layer has no room for any parameter
             program.assign(problem.parameters)
+        program.seed(problem.seed)
         with warnings.catch_warnings():  # a sole key is a case like any other; Keras wonders whether it is meant
             warnings.filterwarnings("ignore", message="You are using a softmax over axis", category=UserWarning)
             output, weights, gradients = program.step(inputs, arguments, tensor(problem.cotangent))
@@ -115,9 +116,10 @@ class KerasMha:
         }
 
     def _new_layer(self, options: LayerOptions) -> Any:
-        window = {} if options.sliding_window is None else {"sliding_window": options.sliding_window}
-        policy = self._keras.DTypePolicy(options.dtype)
-        return self._layer_class()(**self._sizes(options), use_bias=options.bias, dtype=policy, **window)
+        chosen: dict[str, Any] = {"use_bias": options.bias, "dropout": options.dropout}
+        if options.sliding_window is not None:
+            chosen["sliding_window"] = options.sliding_window
+        return self._layer_class()(**self._sizes(options), **chosen, dtype=self._keras.DTypePolicy(options.dtype))
 
     def _build_layer(self, options: LayerOptions) -> Any:
         layer = self._new_layer(options)
@@ -136,6 +138,7 @@ class KerasMha:
             input_names=problem.input_names,
             use_causal_mask=masks.use_causal_mask,
             gradients=case.wants_gradients and case.ill_formed is None,
+            training=case.mode == "train",
             signature=tuple((name, tuple(t.shape), t.dtype.name) for name, t in tensors.items() if compiled),
         )
         if case.ill_formed is None:
@@ -162,7 +165,7 @@ class KerasMha:
                 **masks,
                 use_causal_mask=key.use_causal_mask,
                 return_attention_scores=self.gives_weights,
-                training=False,
+                training=key.training,
             )
             return answer if self.gives_weights else (answer, None)
 
@@ -176,7 +179,7 @@ class KerasMha:
             cotangent = self._tensorflow.cast(cotangent, output.dtype)
             return output, weights, tape.gradient(output, sources, output_gradients=cotangent)
 
-        return Program(variables, self._compiled(step))
+        return Program(variables, generator_states(layer), self._compiled(step))
 
     def _compiled(self, step: Callable[..., Any]) -> Callable[..., Any]:
         if self.mode == "eager":

@@ -40,6 +40,7 @@ class LayerOptions:
     value_head_dim: int
     bias: bool
     dtype: str
+    dropout: float
     sliding_window: int | None
 
     @classmethod
@@ -55,6 +56,7 @@ class LayerOptions:
             value_head_dim=case.value_head_dim,
             bias=case.bias,
             dtype=case.dtype,
+            dropout=case.dropout,
             sliding_window=sliding_window,
         )
 
@@ -68,16 +70,24 @@ class ProgramKey:
     input_names: tuple[str, str, str]
     use_causal_mask: bool
     gradients: bool
+    training: bool
     signature: Signature
 
 
 @dataclass(frozen=True)
 class Program:
-    """A layer's variables by neutral name, and the function that runs the layer: (inputs, masks, cotangent) →
-    (output, weights or None, gradients of the inputs and then of the variables, or None for each)."""
+    """A layer's parameters by neutral name, the states of its random generators, and the function that runs the layer:
+    (inputs, masks, cotangent) → (output, weights or None, gradients of the inputs and then of the parameters, or None
+    for each)."""
 
     variables: Mapping[str, Any]
+    generators: tuple[Any, ...]
     step: Callable[..., tuple[Any, Any, list[Any]]]
+
+    def seed(self, seed: int) -> None:
+        """Set every generator to where ``keras.random.SeedGenerator(seed)`` begins."""
+        for state in self.generators:
+            state.assign([seed, 0])
 
     def assign(self, parameters: Parameters) -> None:
         """Write the problem's parameters into the layer's variables."""
@@ -103,6 +113,11 @@ def neutral_variables(layer: Any) -> dict[str, Any]:
         projection, kind = variable.path.split("/")[-2:]
         found[f"{projection.removeprefix('attention_')}_{kinds[kind]}"] = variable
     return found
+
+
+def generator_states(layer: Any) -> tuple[Any, ...]:
+    """The states of a built layer's seed generators, two numbers each: a seed and a count. Without dropout, none."""
+    return tuple(variable for variable in layer.variables if variable.path.endswith("seed_generator_state"))
 
 
 @cache

@@ -138,7 +138,7 @@ class _Text:
         arguments += ["use_causal_mask=True"] if self.static.use_causal_mask else []
         arguments += ["return_attention_scores=True"] if self.call.scores else []
         left = "attn_output, attn_weights" if self.call.scores else "attn_output"
-        answer = bracketed(f"{left} = layer(", [*arguments, "training=False"], ")")
+        answer = bracketed(f"{left} = layer(", [*arguments, f"training={self.problem.case.mode == 'train'}"], ")")
         if not self.differentiated:
             return answer
         watched = ", ".join(self.inputs)

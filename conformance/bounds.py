@@ -25,6 +25,8 @@ def bounds_of(case: Case, reference: Reference, policy: Policy) -> dict[str, Arr
     graph = ForwardGraph.of(case, reference.forward, policy)
     stages = graph.run()
     found = {"attn_output": stages.attn_output, "attn_weights": stages.attn_weights}
+    if reference.forward.kept.weights is not None:
+        found["dropped_weights"] = stages.dropped_weights
     if reference.backward is not None:
         gradients = BackwardGraph(graph, stages, reference.backward).run()
         found |= {f"{name}.gradient": gradients[name] for name in reference.backward.gradients}

@@ -47,7 +47,8 @@ class BackwardGraph:
 
     def run(self) -> dict[str, Pair]:
         """The gradients of inputs that are distinct objects and of all parameters, by name."""
-        cotangent = self.graph.given(self.graph.reference.inputs["cotangent"])
+        given = self.graph.given(self.graph.reference.inputs["cotangent"])
+        cotangent = self.graph.dropped(given, self.graph.reference.kept.output)
         weight = self.graph.parameter("output_weight").transposed()
         value = join_heads(self.reference.context)
         d_joined = self.rules.product(cotangent, weight, value, self.arithmetic("products"))
@@ -78,8 +79,9 @@ class BackwardGraph:
         }
 
     def d_value(self, weights: Pair, d_context: Pair) -> Pair:
-        """dV = Pᵀ dcontext."""
-        return self.over_queries(weights, d_context, self.reference.value)
+        """dV = Pᵀ dcontext, with the weights after dropout."""
+        dropped = self.graph.dropped(weights, self.graph.reference.kept.weights)
+        return self.over_queries(dropped, d_context, self.reference.value)
 
     def over_queries(self, left: Pair, right: Pair, value: Array, holding: float = 1.0) -> Pair:
         """leftᵀ · right. Where heads share a key, one sum may run over the queries of all of them."""
@@ -112,7 +114,9 @@ class BackwardGraph:
         """
         rules, jvp, reference = self.rules, self.arithmetic("softmax_gradient"), self.reference
         value = self.stages.value.transposed()
-        raw = rules.store(rules.product(d_context, value, reference.weights, self.arithmetic("batched_products")))
+        batched = self.arithmetic("batched_products")
+        raw = rules.store(rules.product(d_context, value, reference.dropped_weights, batched))
+        raw = self.graph.dropped(raw, self.graph.reference.kept.weights)
         d_weights = Pair(reference.weights, np.where(self.blocked, 0, raw.error))
         own = absolute(weights.value)
         centred = np.where(self.blocked, 0, absolute(reference.weights - reference.row_sum))

@@ -10,7 +10,7 @@ import numpy as np
 from conformance.extended import roundoff
 from conformance.policy import FORMATS, Format, Policy
 from conformance.reference import Forward, join_heads, split_heads
-from conformance.running_error import NOT_JUDGED, OVERFLOW, Pair, Rules, absolute, capped, exact, term_count
+from conformance.running_error import NOT_JUDGED, OVERFLOW, Pair, Rules, absolute, capped, exact, factors, term_count
 from conformance.softmax_error import exponent_error, normalised, softmax_hull, widest_exponent
 from conformance.spec import Array, Case
 
@@ -27,6 +27,7 @@ class Stages:
     scores: Pair
     held_weights: Pair  # as they enter the sum over values, perhaps not yet normalised
     attn_weights: Pair  # as they are returned
+    dropped_weights: Pair  # after dropout, as they may be returned
     context: Pair
     joined: Pair
     attn_output: Pair
@@ -55,12 +56,17 @@ class ForwardGraph:
         scores = self.scores(query, key)
         unstored = self.softmax(scores)
         held = rules.store(unstored, 1.0) if self.policy.flash else rules.store(unstored)  # perhaps not yet divided
+        weights = rules.store(unstored)
+        kept = reference.kept
         arithmetic = self.arithmetic("batched_products")
-        context = rules.product(held, value, reference.context, arithmetic, drift=self.drift(held))
+        drift = self.drift(held) if kept.weights is None else None  # what dropout leaves of a row has any sum
+        entering = self.dropped(held, kept.weights)
+        context = rules.product(entering, value, reference.context, arithmetic, drift=drift)
         context = rules.store(rules.rounded(context, arithmetic, self.rescalings))
         joined = Pair(reference.joined, join_heads(context.error))
-        output = self.linear(joined, "output", reference.attn_output)
-        return Stages(query, key, value, scores, held, rules.store(unstored), context, joined, output)
+        output = self.dropped(self.linear(joined, "output", reference.undropped_output), kept.output)
+        dropped = self.dropped(weights, kept.weights)
+        return Stages(query, key, value, scores, held, weights, dropped, context, joined, output)
 
     # What the stages share ----------------------------------------------------------------------------------------
 
@@ -107,6 +113,13 @@ class ForwardGraph:
         """Relative error of one exp, with the reference's own."""
         relative = self.policy.exponential_relative if self.rules.storage.significand < 20 and self.policy.flash else 0
         return self.policy.exponential_units * softmax.unit_roundoff + relative + 4 * self.rules.reference_roundoff
+
+    def dropped(self, pair: Pair, factor: Pair | None) -> Pair:
+        """After dropout: times a factor that two roundings made, 1 − p and its inverse, and stored."""
+        if factor is None:
+            return pair
+        after = self.rules.times(pair, factor, factors(2, self.rules.storage))
+        return self.rules.store(after, 1.0) if self.policy.flash else self.rules.store(after)
 
     def drift(self, weights: Pair) -> Array:
         """How far the sum of each row of normalised weights may be from that of the reference, [B, H, T, 1]: the errors

@@ -59,6 +59,12 @@ class DeviationRules(Rules):
         """Multiplication by a constant whose relative error is the same for all elements."""
         return Pair(pair.value * factor, abs(factor) * np.hypot(pair.error, absolute(pair.value) * relative))
 
+    def times(self, pair: Pair, factor: Pair, relative: float) -> Pair:
+        """Element by element, by factors with one relative error; what may be 0 or not leaves the statistics."""
+        error = np.hypot(absolute(factor.value) * pair.error, relative * absolute(factor.value * pair.value))
+        unknown = (factor.error > 0) & (pair.magnitude > 0)
+        return Pair(pair.value * factor.value, np.where(unknown, np.nan, error))
+
     def product(
         self,
         left: Pair,

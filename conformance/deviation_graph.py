@@ -32,6 +32,8 @@ def deviations_of(case: Case, reference: Reference, policy: Policy) -> dict[str,
         graph = ForwardDeviation.of(case, reference.forward, policy)
         stages = graph.run()
         found = {"attn_output": stages.attn_output, "attn_weights": stages.attn_weights}
+        if reference.forward.kept.weights is not None:
+            found["dropped_weights"] = stages.dropped_weights
         if reference.backward is not None:
             gradients = BackwardDeviation(graph, stages, reference.backward).run()
             found |= {f"{name}.gradient": gradients[name] for name in reference.backward.gradients}
@@ -126,8 +128,8 @@ class BackwardDeviation(BackwardGraph):
         rules, reference, narrow = self.rules, self.reference, self.arithmetic("softmax_gradient")
         value, shared = self.stages.value, np.sqrt(_coherence(d_context.value))
         value = Pair(value.value, value.error * shared).transposed()
-        product = rules.product(d_context, value, reference.weights, self.arithmetic("batched_products"))
-        d_weights = np.square(rules.store(product).error)
+        product = rules.product(d_context, value, reference.dropped_weights, self.arithmetic("batched_products"))
+        d_weights = np.square(self.graph.dropped(rules.store(product), self.graph.reference.kept.weights).error)
         own, held, row_sum = squared(weights.value), np.square(weights.error), squared(reference.row_sum)
         centred = np.where(self.blocked, 0, squared(reference.weights - reference.row_sum))
         magnitude = own * squared(reference.weights)

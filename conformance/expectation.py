@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ from conformance.bounds import bounds_of
 from conformance.deviation_graph import deviations_of
 from conformance.exactness import exact_outputs
 from conformance.extended import product
+from conformance.kept import EVERYTHING, Kept
 from conformance.policy import Policy
 from conformance.problem import Problem
 from conformance.reference import Reference, join_heads, reference_of, softmax
@@ -31,6 +32,7 @@ class Expectation:
     blocked: Array  # bool [B, H, T, S + E]
     uniform_output: Array  # attn_output if fully blocked rows attended to all keys alike
     unmasked_output: Array  # attn_output if nothing were masked
+    weights_after_dropout: bool = field(default=False, kw_only=True)  # whether attn_weights are those
 
     @property
     def fully_blocked(self) -> Array:
@@ -42,6 +44,8 @@ class Expectation:
         """Standard deviations (float64) of the errors of a typical correct implementation, by output name; computed
         when first asked for. Infinite where statistics do not hold."""
         deviations, computed = deviations_of(self.case, self.reference, self.policy), self.reference.outputs()
+        if self.weights_after_dropout:
+            deviations["attn_weights"] = deviations["dropped_weights"]
         for name, _ in self.case.literals.expected:
             distance = np.abs(self.values[name] - computed[name]).astype(np.float64)
             deviations[name] = np.hypot(deviations[name], distance)
@@ -56,8 +60,8 @@ class Answer:
     reference: Reference
 
     @classmethod
-    def of(cls, problem: Problem) -> Answer:
-        return cls(problem, reference_of(problem))
+    def of(cls, problem: Problem, kept: Kept = EVERYTHING) -> Answer:
+        return cls(problem, reference_of(problem, kept))
 
     def under(self, policy: Policy) -> Expectation:
         """The expectation with the bounds of a policy.
@@ -76,8 +80,8 @@ class Answer:
             bounds[name] = bounds[name] + np.abs(values[name] - computed).astype(np.float64)
         uniform = np.where(forward.fully_blocked, 1 / max(forward.blocked.shape[-1], 1), forward.attn_weights)
         unmasked = softmax(forward.scores, np.zeros_like(forward.blocked))
-        outputs = (_output(self.reference, weights) for weights in (uniform, unmasked))
-        return Expectation(case, self.reference, policy, values, bounds, exact, forward.blocked, *outputs)
+        other = [_output(self.reference, weights) for weights in (uniform, unmasked)]
+        return Expectation(case, self.reference, policy, values, bounds, exact, forward.blocked, other[0], other[1])
 
 
 def sample_of(problem: Problem, index: int) -> Problem:

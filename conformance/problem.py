@@ -97,6 +97,7 @@ class Problem:
     parameters: Parameters
     mask: MaskArrays
     cotangent: Array  # [B, T, Do]; the gradients asked for are those of sum(attn_output · cotangent)
+    seed: int = 0  # of whatever the subject draws; 31 bits, from the case's id and the number of the draw
 
     @property
     def distinct_inputs(self) -> dict[str, Array]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from conformance.extended import DOUBLE, EXTENDED, product
+from conformance.kept import EVERYTHING, Kept, times
 from conformance.problem import Parameters, Problem
 from conformance.spec import Array
 
@@ -29,10 +30,13 @@ class Forward:
     products: Array  # [B, H, T, N], Q Kᵀ before the scale
     scores: Array  # [B, H, T, N], scaled, the bias added, nothing masked
     attn_weights: Array  # [B, H, T, N]
+    dropped_weights: Array  # [B, H, T, N], after dropout
     context: Array  # [B, H, T, Dhv]
     joined: Array  # [B, T, H·Dhv]
+    undropped_output: Array  # [B, T, Do], before dropout of the output itself
     attn_output: Array  # [B, T, Do]
     scale: np.floating
+    kept: Kept
 
     @property
     def fully_blocked(self) -> Array:
@@ -45,6 +49,7 @@ class Backward:
     """Stages of the backward pass of ``sum(attn_output · cotangent)``; ``gradients`` by name of input or parameter."""
 
     context: Array  # [B, H, T, Dhv]
+    dropped_weights: Array  # [B, H, T, N], before dropout is gone back through
     weights: Array  # [B, H, T, N]; 0 where blocked
     row_sum: Array  # [B, H, T, 1], Σ_j P_j dP_j
     scores: Array  # [B, H, T, N]
@@ -62,14 +67,16 @@ class Reference:
     def outputs(self) -> dict[str, Array]:
         """Every judged output by name; gradients are named ``<input or parameter>.gradient``."""
         found = {"attn_output": self.forward.attn_output, "attn_weights": self.forward.attn_weights}
+        if self.forward.kept.weights is not None:
+            found["dropped_weights"] = self.forward.dropped_weights
         if self.backward is not None:
             found |= {f"{name}.gradient": array for name, array in self.backward.gradients.items()}
         return found
 
 
-def reference_of(problem: Problem) -> Reference:
-    """Forward, and backward where the case asks for gradients."""
-    forward = _forward(problem)
+def reference_of(problem: Problem, kept: Kept = EVERYTHING) -> Reference:
+    """Forward, and backward where the case asks for gradients; ``kept`` is what dropout kept."""
+    forward = _forward(problem, kept)
     return Reference(forward, _backward(problem, forward) if problem.case.wants_gradients else None)
 
 
@@ -103,7 +110,7 @@ def _wide(problem: Problem, array: Array) -> Array:
     return np.where(np.isfinite(wide), wide, 0) if problem.case.data.poison is not None else wide
 
 
-def _forward(problem: Problem) -> Forward:
+def _forward(problem: Problem, kept: Kept) -> Forward:
     case = problem.case
     inputs = {name: _wide(problem, getattr(problem, name)) for name in ("query", "key", "value", "cotangent")}
     parameters = {name: array.astype(inputs["query"].dtype) for name, array in problem.parameters.present.items()}
@@ -117,11 +124,13 @@ def _forward(problem: Problem) -> Forward:
     if bias is not None:
         scores = scores + bias
     weights = softmax(scores, blocked)
-    context = product(weights, value)
+    dropped = times(weights, kept.weights)
+    context = product(dropped, value)
     joined = join_heads(context)
     output = product(joined, parameters["output_weight"]) + parameters.get("output_bias", 0)
     return Forward(
-        inputs, parameters, blocked, query, key, value, bias, products, scores, weights, context, joined, output, scale
+        *(inputs, parameters, blocked, query, key, value, bias, products, scores, weights),
+        *(dropped, context, joined, output, times(output, kept.output), scale, kept),
     )
 
 
@@ -166,14 +175,16 @@ def softmax(scores: Array, blocked: Array) -> Array:
 
 def _backward(problem: Problem, forward: Forward) -> Backward:
     case, inputs, parameters = problem.case, forward.inputs, forward.parameters
-    cotangent = inputs["cotangent"]
+    kept = forward.kept
+    cotangent = times(inputs["cotangent"], kept.output)
     d_context = split_heads(product(cotangent, parameters["output_weight"].T), case.num_heads)
-    d_weights = np.where(forward.blocked, 0, product(d_context, forward.value.swapaxes(-1, -2)))
+    d_dropped = np.where(forward.blocked, 0, product(d_context, forward.value.swapaxes(-1, -2)))
+    d_weights = times(d_dropped, kept.weights)
     row_sum = (forward.attn_weights * d_weights).sum(axis=-1, keepdims=True)
     d_scores = forward.attn_weights * np.where(forward.blocked, 0, d_weights - row_sum)
     d_query = product(d_scores, forward.key)
     d_key = product(d_scores.swapaxes(-1, -2), forward.query)
-    d_value = product(forward.attn_weights.swapaxes(-1, -2), d_context)
+    d_value = product(forward.dropped_weights.swapaxes(-1, -2), d_context)
     gradients = {
         "output_weight": product(flat(forward.joined).T, flat(cotangent)),
         "output_bias": flat(cotangent).sum(axis=0),
@@ -189,8 +200,8 @@ def _backward(problem: Problem, forward: Forward) -> Backward:
         if case.bias_kv and name != "query":
             gradients["bias_k" if name == "key" else "bias_v"] = projected[:, case.source_length].sum(axis=0)
     gradients = shared_inputs(problem, to_inputs) | gradients
-    kept = {name: gradients[name] for name in (*case.input_gradients, *_names(problem.parameters))}
-    return Backward(d_context, d_weights, row_sum, d_scores, d_query, d_key, d_value, kept)
+    asked = {name: gradients[name] for name in (*case.input_gradients, *_names(problem.parameters))}
+    return Backward(d_context, d_dropped, d_weights, row_sum, d_scores, d_query, d_key, d_value, asked)
 
 
 def _names(parameters: Parameters) -> list[str]:

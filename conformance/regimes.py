@@ -123,6 +123,32 @@ def _one_hot(case: Case, numbers: Numbers) -> Numbers:
     )
 
 
+def _revealing(case: Case, numbers: Numbers) -> Numbers:
+    """The output shows each weight by itself, and twice: columns j and S + j of head h are weight j of that head.
+
+    Values are one-hot, the output projection is the identity, and neither adds a bias. Needs Dhv ≥ 2·S, Dv ≥ S,
+    Do = H·Dhv, separate inputs and no extra keys.
+    """
+    S, Dhv, context = case.source_length, case.value_head_dim, case.num_heads * case.value_head_dim
+    if Dhv < 2 * S or case.vdim < S or case.output_dim != context or case.sharing != "separate" or case.extra_keys:
+        raise ValueError(
+            "data revealing needs value_head_dim ≥ 2·source_length, vdim ≥ source_length, "
+            "output_dim = num_heads·value_head_dim, separate inputs and no extra keys"
+        )
+    columns = np.zeros((case.vdim, Dhv))
+    columns[:S, : 2 * S] = np.tile(np.eye(S), 2)
+    biases = {name: numbers[name] * 0 for name in ("value_bias", "output_bias") if name in numbers}
+    return (
+        numbers
+        | biases
+        | {
+            "value": np.broadcast_to(np.eye(S, case.vdim), numbers["value"].shape),
+            "value_weight": np.tile(columns, (1, case.num_kv_heads)),
+            "output_weight": np.eye(context),
+        }
+    )
+
+
 def _cancelling(case: Case, numbers: Numbers) -> Numbers:
     """Sums of pairs x, −x that differ by a few units in the last place of the storage format.
 
@@ -197,4 +223,5 @@ _REGIMES: dict[str, Callable[[Case, Numbers], Numbers]] = {
     "integers": _integers,
     "one-hot": _one_hot,
     "subnormal": _subnormal,
+    "revealing": _revealing,
 }

@@ -94,9 +94,10 @@ _ILL_FORMED = "The call is ill-formed and must be refused. Needs NumPy and {}. E
 
 
 def script_of(pair: Pair) -> str | None:
-    """The script of a pair, or None where its subject gives none (see :class:`conformance.adapter.Scripted`), and for a
-    relation, whose calls are several and whose other side is the subject itself."""
-    if pair.adapter.missing or pair.case.relation is not None:
+    """The script of a pair, or None where its subject gives none (see :class:`conformance.adapter.Scripted`), for a
+    relation, whose calls are several and whose other side is the subject itself, and with dropout, which one call
+    cannot show."""
+    if pair.adapter.missing or pair.case.relation is not None or pair.case.dropout:
         return None
     subject = load(pair.subject)
     if not isinstance(subject, Scripted) or subject.unsupported(pair.case) is not None:

@@ -16,6 +16,7 @@ import numpy as np
 from conformance.adapter import Subject
 from conformance.binding import idle_parts
 from conformance.compare import compare, judged_outputs
+from conformance.dropout import draws_of, judge_draws
 from conformance.errors import NothingJudged
 from conformance.expectation import Answer, Expectation, sample_of
 from conformance.policy import ENVELOPE, Policy
@@ -148,7 +149,10 @@ def _related(case: Case, subject: Subject, seconds: dict[str, float]) -> Outcome
 
 
 def _answers(problem: Problem, subject: Subject) -> list[Outputs]:
-    """The subject's answers: one, or two to the same call, or one put together from single samples."""
+    """The subject's answers: one, or two to the same call, or one put together from single samples; with dropout, one
+    for each draw."""
+    if problem.case.drops:
+        return [_attended(draw, subject) for draw in draws_of(problem)]
     match problem.case.calls:
         case "repeated":
             return [_attended(problem, subject), _attended(problem, subject)]
@@ -198,9 +202,9 @@ def _judged(
     bounds = [expectation.bounds[name] for name in judged[0]]
     if all(bound.size and not np.isfinite(bound).any() for bound in bounds):
         raise NothingJudged("no element of this case can be judged: every bound overflows; choose smaller numbers")
-    verdict, shown = _verdict(expectation, judged, policy_of(subject))
+    verdict, shown, against = _verdict(expectation, judged, policy_of(subject))
     if isinstance(verdict, Diverges):
-        return Outcome(verdict, _tensors(expectation, judged[shown], verdict), seconds, judged)
+        return Outcome(verdict, _tensors(against, judged[shown], verdict), seconds, judged)
     return Outcome(verdict, {}, seconds)
 
 
@@ -221,14 +225,17 @@ def judged_again(case: Case, outcome: Outcome, policy: Policy) -> Agrees | Diver
 
 def _verdict(
     expectation: Expectation, judged: Sequence[dict[str, Array | None]], policy: Policy
-) -> tuple[Agrees | Diverges, int]:
-    """The verdict of the first call that diverges, else of the first call; and which call that is."""
+) -> tuple[Agrees | Diverges, int, Expectation]:
+    """The verdict of the first call that diverges, else of the first call; which call that is, and its expectation."""
+    if expectation.case.drops:
+        drawn = judge_draws(expectation.case, judged, policy)
+        return drawn.verdict, drawn.shown, drawn.expectation
     verdicts = [compare(expectation, outputs, policy) for outputs in judged]
     shown = next((index for index, verdict in enumerate(verdicts) if isinstance(verdict, Diverges)), 0)
     verdict = verdicts[shown]
     if isinstance(verdict, Diverges) and shown > 0:  # the first call was right
         verdict = replace(verdict, findings=tuple(replace(one, kind="unstable") for one in verdict.findings))
-    return verdict, shown
+    return verdict, shown, expectation
 
 
 def _tensors(expectation: Expectation, actual: Mapping[str, Array | None], verdict: Diverges) -> dict[str, Array]:

@@ -130,6 +130,13 @@ class Rules:
             error = np.where(pair.magnitude > 0, np.maximum(error, np.finfo(np.float64).smallest_subnormal), 0)
         return Pair(pair.value * factor, capped(error))
 
+    def times(self, pair: Pair, factor: Pair, relative: float) -> Pair:
+        """Element by element; the factor is held with a further relative error. The rounding comes with the store."""
+        error = absolute(factor.value) * pair.error + (factor.error + relative * factor.magnitude) * pair.magnitude
+        error = np.where(factor.magnitude > 0, error, 0)
+        error = np.where(pair.error >= NOT_JUDGED, OVERFLOW, error)  # infinity times 0 is NaN
+        return Pair(pair.value * factor.value, capped(error))
+
     def product(
         self,
         left: Pair,

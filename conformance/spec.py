@@ -30,6 +30,7 @@ from conformance.vocabulary import (
     IllFormed,
     Layout,
     MaskRoute,
+    Mode,
     Pattern,
     Regime,
     Relation,
@@ -169,6 +170,8 @@ class Case:
     layout: Layout = "contiguous"
     sharing: Sharing = "separate"
     calls: Calls = "once"
+    mode: Mode = "evaluate"
+    dropout: float = 0.0  # probability that a weight is dropped in training
     relation: Relation | None = None
     bias: bool = True
     bias_kv: bool = False
@@ -195,6 +198,11 @@ class Case:
     def mixed(self) -> bool:
         """Whether a mixed-precision policy (autocast) is asked for."""
         return self.dtype.startswith("mixed_")
+
+    @property
+    def drops(self) -> bool:
+        """Whether random numbers decide the answer: dropout is on."""
+        return self.dropout > 0 and self.mode == "train"
 
     @property
     def extra_keys(self) -> int:

@@ -16,7 +16,7 @@ from conformance import masks
 from conformance.malformed import malformed
 from conformance.problem import MaskArrays, Parameters, Problem
 from conformance.regimes import shape_numbers
-from conformance.seeds import generator
+from conformance.seeds import generator, seed_of
 from conformance.spec import NUMPY_DTYPES, Array, Case, Data
 
 INPUTS = ("query", "key", "value")
@@ -41,7 +41,7 @@ def problem_of(case: Case) -> Problem:
         array.flags.writeable = False  # a subject that writes into its inputs must not change another's verdict
     parameters = Parameters(**{name: laid_out[name] for name in parameter_names(case)})
     inputs = {name: laid_out[name] for name in (*INPUTS, "cotangent")}
-    problem = Problem(case=case, parameters=parameters, mask=mask, **inputs)
+    problem = Problem(case=case, parameters=parameters, mask=mask, seed=seed_of(case, 0), **inputs)
     return malformed(problem)
 
 

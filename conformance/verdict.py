@@ -23,6 +23,11 @@ Kind = Literal[
     "inexact",  # an exact case is not bit-equal
     "value",  # an element lies outside the bound
     "statistics",  # every element lies inside, and all together err more than rounding does
+    "dropout-rate",  # more or fewer weights are kept than chance allows
+    "dropout-shared",  # what must be drawn by itself is dropped together with something else
+    "dropout-mean",  # the mean over several draws is not the answer without dropout
+    "output-dropout",  # observed: the output is dropped as well as the weights
+    "weights-after-dropout",  # observed: the weights come back as dropout left them
     "unstable",  # a repeated call answers differently
     "relation",  # two calls, or two parts of one answer, that must agree do not
     "as-contract",  # an observed case where the subject does what the contract would ask

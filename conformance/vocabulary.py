@@ -26,11 +26,13 @@ Regime = Literal[
     "integers",
     "one-hot",
     "subnormal",
+    "revealing",
     "literal",
 ]
 Layout = Literal["contiguous", "transposed", "negative-stride", "broadcast"]
 Sharing = Literal["separate", "self", "key-value", "query-key", "equal-copies"]
 Calls = Literal["once", "repeated", "one-sample-at-a-time"]
+Mode = Literal["evaluate", "train"]
 Relation = Literal["keys-permuted", "keys-appended", "batch-split", "heads-permuted", "scores-shifted", "conservation"]
 Check = Literal["output", "weights", "gradients"]
 HeadFault = Literal["embed-dim-not-divisible", "zero-heads", "heads-not-divisible-by-kv-heads"]

@@ -125,7 +125,7 @@ def test_dropout_of_the_handwritten_module_scales_what_it_keeps_and_rests_in_eva
     from adapters.pytorch_modules import HandwrittenAttention, Widths
 
     torch.manual_seed(0)
-    module = HandwrittenAttention(Widths(4, 4, 4, 4, 4, 4, 4, 4, 2, 2, torch.float32), dropout=0.5)
+    module = HandwrittenAttention(Widths(4, 4, 4, 4, 4, 4, 4, 4, 2, 2, torch.float32, dropout=0.5))
     query = torch.randn(1, 3, 4)
     trained, weights = module(query, query, query)
     module.eval()

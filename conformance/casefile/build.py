@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from conformance.casefile.dropping import dropout_complaints
 from conformance.casefile.fieldtypes import Strict
 from conformance.casefile.located import Document, Loc
 from conformance.casefile.masks import Complaint, flaws, normal_form, resolve
@@ -22,16 +23,8 @@ SIZES = tuple(SIZE_PREFIXES)
 DEFAULTS: Mapping[str, Any] = {
     name: Case.__dataclass_fields__[name].default
     for name in (
-        "dtype",
-        "mask_route",
-        "layout",
-        "sharing",
-        "calls",
-        "relation",
-        "bias",
-        "bias_kv",
-        "zero_attention",
-        "scale",
+        *("dtype", "mask_route", "layout", "sharing", "calls", "mode", "dropout", "relation"),
+        *("bias", "bias_kv", "zero_attention", "scale"),
     )
 } | {
     "mask": {},
@@ -175,6 +168,7 @@ class Builder:
         sizes, complaints = self.sizes(cells)
         mask, mask_complaints = (Mask(), []) if complaints else self.mask(values["mask"], sizes)
         complaints = [*complaints, *mask_complaints, *_call_complaints(values, sizes, literals)]
+        complaints += dropout_complaints(values, sizes, literals)
         for complaint in complaints:
             self.complain(complaint, cells, scope.loc, name)
         if name in self._lines:

@@ -147,6 +147,8 @@ class CaseKeys(Sizes):
     layout: Annotated[vocabulary.Layout, Field(description="memory layout of the inputs")] = NOTHING
     sharing: Annotated[vocabulary.Sharing, Field(description="which inputs are one object, or equal")] = NOTHING
     calls: Annotated[vocabulary.Calls, Field(description="how the subject is called")] = NOTHING
+    mode: Annotated[vocabulary.Mode, Field(description="evaluate, where dropout is off, or train")] = NOTHING
+    dropout: Annotated[float, Field(ge=0, lt=1, description="probability of dropping a weight in training")] = NOTHING
     relation: Annotated[vocabulary.Relation | None, Field(description="what is compared instead of the reference")] = (
         NOTHING
     )

@@ -32,6 +32,8 @@ def spelt(name: str, value: Any) -> str:
             return _data(value)
         case "bias" | "bias_kv" | "zero_attention":
             return ("" if value else "no-") + name.replace("_", "-")
+        case "dropout":
+            return f"dropout{_number(value)}"
         case "scale":
             return "scale-default" if value is None else f"scale{_number(value)}"
         case "relation":

@@ -1,7 +1,7 @@
 """The control of the planted faults: a correct subject, forward and backward written by hand in NumPy.
 
-Formulas: dV = Pᵀ dC, dP = dC Vᵀ, dS = P ∘ (dP − rowsum(P ∘ dP)), dQ = c dS K, dK = c dSᵀ Q, and the product rule for
-each projection.
+Formulas: dV = (P ∘ F)ᵀ dC, dP = dC Vᵀ ∘ F with the factors F of dropout, dS = P ∘ (dP − rowsum(P ∘ dP)), dQ = c dS K,
+dK = c dSᵀ Q, and the product rule for each projection.
 """
 
 from __future__ import annotations
@@ -39,8 +39,12 @@ class Attention(Forward):
             setting = replace(Setting.of(problem), mask=self.read_mask(problem))
             tape = self.forward(setting)
             gradients = self.backward(setting, tape) if problem.case.wants_gradients else {}
-        weights = self.returned_weights(setting, tape.weights)
+        weights = self.returned_weights(setting, self.handed_back(tape))
         return Outputs(tape.output.astype(setting.storage), weights, gradients)
+
+    def handed_back(self, tape: Tape) -> Array:
+        """The weights that are returned: those before dropout."""
+        return tape.weights
 
     def output_backward(self, setting: Setting, tape: Tape) -> tuple[Array, Array, Array]:
         """Gradients of the joined heads [B, T, H · Dhv], of the output weight and of the output bias."""
@@ -60,8 +64,8 @@ class Attention(Forward):
 
     def aggregate_backward(self, setting: Setting, tape: Tape, context: Array) -> tuple[Array, Array]:
         """Gradients of the weights [B, H, T, S + E] and of the values [B, H, S + E, Dhv]."""
-        weights = self.product(setting, context, tape.value.swapaxes(-1, -2))
-        return weights, setting.keep(self.product(setting, tape.weights.swapaxes(-1, -2), context))
+        weights = self.product(setting, context, tape.value.swapaxes(-1, -2)) * tape.kept
+        return weights, setting.keep(self.product(setting, tape.dropped.swapaxes(-1, -2), context))
 
     def softmax_backward(self, setting: Setting, tape: Tape, weights: Array) -> Array:
         """Gradient of the scores [B, H, T, S + E]; exactly 0 where the probability is 0."""

@@ -104,6 +104,23 @@ class Forward:
         largest = masked.max(axis=-1, keepdims=True, initial=-np.inf)
         return np.where(np.isneginf(largest), 0, largest).astype(masked.dtype)
 
+    def keeps(self, setting: Setting, weights: Array) -> Array:
+        """bool [B, H, T, S + E]: which weights dropout keeps."""
+        drawn = np.random.default_rng(setting.problem.seed).random(weights.shape)
+        return np.asarray(drawn >= setting.problem.case.dropout)
+
+    def kept(self, setting: Setting, weights: Array) -> Array:
+        """Factors of dropout: 0 or 1/(1 − p) in training, else 1."""
+        case, one = setting.problem.case, setting.arithmetic.type(1)
+        if not case.drops:
+            return np.asarray(one)
+        factor = one / setting.arithmetic.type(1 - case.dropout)
+        return np.asarray(self.keeps(setting, weights) * factor)
+
+    def drop(self, setting: Setting, weights: Array, kept: Array) -> Array:
+        """Weights after dropout."""
+        return weights if kept.ndim == 0 else setting.keep(weights * kept)
+
     def aggregate(self, setting: Setting, weights: Array, value: Array) -> Array:
         """[B, H, T, S + E] and [B, H, S + E, Dhv] → [B, H, T, Dhv]."""
         return setting.keep(self.product(setting, weights, value))
@@ -132,6 +149,8 @@ class Forward:
         scores = self.scores(setting, query, key)
         probabilities = self.softmax(setting, self.mask(setting, scores))
         weights = setting.keep(probabilities)
-        joined = self.join(setting, self.aggregate(setting, weights, value))
+        kept = self.kept(setting, weights)
+        dropped = self.drop(setting, weights, kept)
+        joined = self.join(setting, self.aggregate(setting, dropped, value))
         output = self.output(setting, joined)
-        return Tape(query, key, value, scores, probabilities, weights, joined, output)
+        return Tape(query, key, value, scores, probabilities, weights, kept, dropped, joined, output)

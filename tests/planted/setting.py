@@ -52,6 +52,8 @@ class Tape:
     scores: Array  # [B, H, T, S + E], scaled, before the mask
     probabilities: Array  # [B, H, T, S + E], before they are stored
     weights: Array  # [B, H, T, S + E], stored
+    kept: Array  # factors of dropout, broadcastable to that
+    dropped: Array  # [B, H, T, S + E], weights after dropout
     joined: Array  # [B, T, H·Dhv]
     output: Array  # [B, T, Do]
 
