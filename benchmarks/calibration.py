@@ -19,10 +19,10 @@ import numpy as np
 
 from benchmarks.faults import FAULTS, Fault, WrongScale
 from conformance.adapter import load
-from conformance.bounds import bounds_of
+from conformance.bounds.outputs import bounds_of
 from conformance.compare import judged_outputs
-from conformance.deviation import LIMIT
-from conformance.deviation_graph import deviations_of
+from conformance.deviations.graph import deviations_of
+from conformance.deviations.rules import LIMIT
 from conformance.expectation import Expectation
 from conformance.measure import measure_of
 from conformance.policy import ENVELOPE, Policy

@@ -19,15 +19,15 @@ from conformance.casefile import model as casemodel
 from conformance.casefile import read_case_file
 from conformance.casefile import sizes as casesizes
 from conformance.cli import main
-from conformance.deviation import LIMIT
-from conformance.deviation_graph import _LINEAR
+from conformance.deviations.graph import _LINEAR
+from conformance.deviations.rules import LIMIT
+from conformance.deviations.statistics import JUDGED
 from conformance.errors import CaseFileError
 from conformance.policy import ENVELOPE
 from conformance.refusal import ACCIDENTS
 from conformance.report.text import UNEXPLAINED
 from conformance.run import judge
 from conformance.spec import Case, Literals
-from conformance.statistics import JUDGED
 from conformance.store import Status
 from conformance.verdict import Agrees, Diverges, Errored, Kind
 
