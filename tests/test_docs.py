@@ -18,6 +18,7 @@ from conformance import vocabulary
 from conformance.casefile import model as casemodel
 from conformance.casefile import read_case_file
 from conformance.casefile import sizes as casesizes
+from conformance.casefolder import case_files
 from conformance.cli import main
 from conformance.deviations.graph import _LINEAR
 from conformance.deviations.rules import LIMIT
@@ -364,3 +365,11 @@ def test_continuous_integration_runs_the_targets_in_order() -> None:
     assert script.rstrip().endswith("make compare")
     assert re.findall(r"- run: make (\w+)$", workflow, re.MULTILINE) == ["environment", *wanted]
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+def test_the_page_of_coverage_names_every_case_file_and_no_other() -> None:
+    page = (ROOT / "docs" / "coverage.md").read_text("utf-8")
+    named = set(re.findall(r"`([a-z]+(?:_[a-z]+)*)`", page))
+    files = {path.stem for path in case_files(ROOT / "cases")}
+    others = {"scaled_dot_product_attention", "why", "slow", "is_casual", "check", "sample"}
+    assert named == files | others, "a case file is gone, new, or misspelt"
