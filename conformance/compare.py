@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from conformance.deviations.statistics import statistical_findings
 from conformance.expectation import Expectation
 from conformance.measure import measure_of
 from conformance.policy import FORMATS, Policy
 from conformance.problem import Outputs
 from conformance.spec import NUMPY_DTYPES, Array
-from conformance.statistics import statistical_findings
 from conformance.verdict import Agrees, Diverges, Finding, Kind, Measure, Worst
 
 

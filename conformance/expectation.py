@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from conformance.bounds import bounds_of
-from conformance.deviation_graph import deviations_of
+from conformance.bounds.outputs import bounds_of
+from conformance.deviations.graph import deviations_of
+from conformance.dropout.kept import EVERYTHING, Kept
 from conformance.exactness import exact_outputs
 from conformance.extended import product
-from conformance.kept import EVERYTHING, Kept
 from conformance.policy import Policy
 from conformance.problem import Problem
 from conformance.reference import Reference, join_heads, reference_of, softmax

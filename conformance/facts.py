@@ -17,7 +17,8 @@ def facts_of(case: Case) -> dict[str, Any]:
     ``blocked_rows`` tells how many rows have every key blocked: ``none``, ``heads`` (only in some heads), ``some`` or
     ``all``. ``blocked_by`` tells what blocks them: ``boolean``, ``minus-inf`` or ``both`` (``none`` without such rows).
     ``blocked_queries`` tells whose they are: ``past-the-end`` when all are of queries padded on the right, ``others``
-    when some are not.
+    when some are not. ``batch_heads`` compares the two axes that a mask without heads may confuse: ``one`` sample,
+    ``equal`` sizes, or ``different`` ones.
     """
     mask = mask_arrays(case, NUMPY_DTYPES[case.storage])
     rows, by, queries = _blocked_rows(case, mask)
@@ -36,6 +37,7 @@ def facts_of(case: Case) -> dict[str, Any]:
         "vdim": case.vdim,
         "output_dim": case.output_dim,
         "lengths": _lengths(case),
+        "batch_heads": "one" if case.batch == 1 else "equal" if case.batch == case.num_heads else "different",
         "empty": _empty(case),
         "widths": "plain" if case.plain_widths else "own",
         "mask": str(case.mask),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from conformance.deviations.statistics import rms, standardised
 from conformance.expectation import Expectation
 from conformance.policy import FORMATS
 from conformance.spec import Array
-from conformance.statistics import rms, standardised
 from conformance.verdict import Measure
 
 ASSERT_CLOSE = {  # defaults of torch.testing.assert_close, for comparison: (rtol, atol)

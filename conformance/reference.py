@@ -1,7 +1,7 @@
 """The reference: multi-head attention, its weights and every gradient, in more precision than the subject.
 
 Float32 and 16-bit subjects are compared with float64 arithmetic, float64 subjects with extended precision. Every
-stage is kept, because the bound of :mod:`conformance.bounds` is derived from the numbers of each stage.
+stage is kept, because the bound of :mod:`conformance.bounds.outputs` is derived from the numbers of each stage.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from conformance.dropout.kept import EVERYTHING, Kept, times
 from conformance.extended import DOUBLE, EXTENDED, product
-from conformance.kept import EVERYTHING, Kept, times
 from conformance.problem import Parameters, Problem
 from conformance.spec import Array
 

@@ -9,23 +9,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from conformance.adapter import Subject
 from conformance.binding import idle_parts
+from conformance.calls import InputsChangedError, answers_of, attended, judged_gradients, limit_of
 from conformance.compare import compare, judged_outputs
-from conformance.dropout import draws_of, judge_draws
+from conformance.dropout.judge import judge_draws
 from conformance.errors import NothingJudged
-from conformance.expectation import Answer, Expectation, sample_of
+from conformance.expectation import Answer, Expectation
 from conformance.policy import ENVELOPE, Policy
 from conformance.problem import Outputs, Problem
 from conformance.refusal import ACCIDENTS, accepted, refused
-from conformance.relation_check import expectations, hold
-from conformance.relations import relation_of
+from conformance.relations.check import expectations, hold
+from conformance.relations.table import relation_of
 from conformance.spec import Array, Case, Unsupported
-from conformance.tensors import fingerprint, parameter_names, problem_of
+from conformance.tensors import problem_of
 from conformance.verdict import Agrees, Diverges, Errored, Verdict
 
 DROPPED = "dropped: a subject that ignores its {parts} mask could not be caught by this generated case"
@@ -58,7 +58,7 @@ def examine(case: Case, subject: Subject) -> Outcome:
 
 def _examined(case: Case, subject: Subject, seconds: dict[str, float]) -> Outcome:
     try:
-        limit = _limit(case, subject)
+        limit = limit_of(case, subject)
         if limit is not None:
             return Outcome(limit)
         if not case.source.entry and (idle := idle_parts(case)):
@@ -70,20 +70,17 @@ def _examined(case: Case, subject: Subject, seconds: dict[str, float]) -> Outcom
         with _timed(seconds, "reference"):
             problem, expectation = expected(case, policy_of(subject))
         with _timed(seconds, "subject"):
-            answers = _answers(problem, subject)
+            answers = answers_of(problem, subject)
         with _timed(seconds, "compare"):
             return _judged(case, subject, expectation, answers, seconds)
     except KeyboardInterrupt:
         raise
+    except InputsChangedError as error:
+        for kept in (_answer, expected, relation_of, expectations):
+            kept.cache_clear()
+        return Outcome(errored(error), seconds=seconds)
     except BaseException as error:  # SystemExit, or an outcome of pytest, from within a subject is no verdict of ours
         return Outcome(errored(error), seconds=seconds)
-
-
-def _limit(case: Case, subject: Subject) -> Unsupported | None:
-    limit: Any = subject.unsupported(case)
-    if limit is None or isinstance(limit, Unsupported):
-        return limit
-    raise TypeError(f"unsupported() gave a {type(limit).__name__}, not Unsupported or None")
 
 
 def policy_of(subject: Subject) -> Policy:
@@ -130,13 +127,13 @@ def _related(case: Case, subject: Subject, seconds: dict[str, float]) -> Outcome
     policy = policy_of(subject)
     with _timed(seconds, "reference"):
         problems, calls = relation_of(case).problems, expectations(case, policy)
-    limits = (_limit(problem.case, subject) for problem in problems)
+    limits = (limit_of(problem.case, subject) for problem in problems)
     limit = next((one for one in limits if one is not None), None)
     if limit is not None:
         return Outcome(limit)
     with _timed(seconds, "subject"):
-        answers = [_attended(problem, subject) for problem in problems]
-    gradients = _gradients(case, subject)
+        answers = [attended(problem, subject) for problem in problems]
+    gradients = judged_gradients(case, subject)
     judged = tuple(
         judged_outputs(call, outputs, subject.gives_weights, gradients)
         for call, outputs in zip(calls, answers, strict=True)
@@ -148,54 +145,10 @@ def _related(case: Case, subject: Subject, seconds: dict[str, float]) -> Outcome
     return Outcome(verdict, {}, seconds)
 
 
-def _answers(problem: Problem, subject: Subject) -> list[Outputs]:
-    """The subject's answers: one, or two to the same call, or one put together from single samples; with dropout, one
-    for each draw."""
-    if problem.case.drops:
-        return [_attended(draw, subject) for draw in draws_of(problem)]
-    match problem.case.calls:
-        case "repeated":
-            return [_attended(problem, subject), _attended(problem, subject)]
-        case "one-sample-at-a-time" if problem.case.batch > 0:
-            samples = [sample_of(problem, index) for index in range(problem.case.batch)]
-            return [_together([_attended(sample, subject) for sample in samples])]
-        case _:
-            return [_attended(problem, subject)]
-
-
-def _attended(problem: Problem, subject: Subject) -> Outputs:
-    """One call. Its answer is copied, so that a later call cannot change it, and its inputs must be left as they were:
-    they are shared with other subjects."""
-    before = fingerprint(problem)
-    outputs = subject.attend(problem)
-    kept = Outputs(
-        np.array(outputs.attn_output),
-        None if outputs.attn_weights is None else np.array(outputs.attn_weights),
-        {name: np.array(array) for name, array in outputs.gradients.items()},
-    )
-    if fingerprint(problem) != before:
-        _answer.cache_clear()
-        expected.cache_clear()
-        raise ValueError("the subject changed the arrays of the problem, which other subjects share")
-    return kept
-
-
-def _together(parts: list[Outputs]) -> Outputs:
-    """One output from those of single samples. Parameter gradients are sums over samples and are left out: adding
-    them here would be this suite's rounding, not the subject's."""
-    weights = [part.attn_weights for part in parts if part.attn_weights is not None]
-    names = [name for name in parts[0].gradients if name in ("query", "key", "value")]
-    return Outputs(
-        np.concatenate([part.attn_output for part in parts]),
-        np.concatenate(weights) if weights else None,
-        {name: np.concatenate([part.gradients[name] for part in parts]) for name in names},
-    )
-
-
 def _judged(
     case: Case, subject: Subject, expectation: Expectation, answers: list[Outputs], seconds: dict[str, float]
 ) -> Outcome:
-    gradients = _gradients(case, subject)
+    gradients = judged_gradients(case, subject)
     judged = tuple(judged_outputs(expectation, outputs, subject.gives_weights, gradients) for outputs in answers)
     if not any(judged):
         return Outcome(Unsupported(f"gives none of what the case checks: {', '.join(case.check)}"), seconds=seconds)
@@ -206,13 +159,6 @@ def _judged(
     if isinstance(verdict, Diverges):
         return Outcome(verdict, _tensors(against, judged[shown], verdict), seconds, judged)
     return Outcome(verdict, {}, seconds)
-
-
-def _gradients(case: Case, subject: Subject) -> tuple[str, ...]:
-    """Inputs and parameters whose gradients are judged."""
-    if not (subject.gives_gradients and case.wants_gradients):
-        return ()
-    return case.input_gradients + (parameter_names(case) if case.calls != "one-sample-at-a-time" else ())
 
 
 def judged_again(case: Case, outcome: Outcome, policy: Policy) -> Agrees | Diverges:

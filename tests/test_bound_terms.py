@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conformance import bounds_backward, bounds_forward, running_error
+from conformance.bounds import backward as bounds_backward
+from conformance.bounds import forward as bounds_forward
+from conformance.bounds import running_error
+from conformance.bounds.running_error import Pair, Rules, exact
 from conformance.policy import Format, Policy
 from conformance.problem import Problem
-from conformance.running_error import Pair, Rules, exact
 from conformance.spec import Array, Data, Literals
 from conformance.tensors import problem_of
 from tests.drawn_problems import case_like, with_numbers

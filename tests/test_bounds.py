@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conformance.bounds import bounds_of
+from conformance.bounds.outputs import bounds_of
 from conformance.casefile import read_case_file
 from conformance.policy import ENVELOPE, FORMATS, Policy
 from conformance.problem import Problem

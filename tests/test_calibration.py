@@ -24,7 +24,7 @@ from benchmarks.calibration import (
 )
 from benchmarks.faults import FAULTS, Fault, tf32
 from conformance.adapter import announced
-from conformance.deviation import LIMIT
+from conformance.deviations.rules import LIMIT
 from conformance.store import Row, Status
 from tests.exponentials import SOFTMAX
 from tests.planted.attention import Attention

@@ -7,7 +7,7 @@ import math
 import mpmath
 import pytest
 
-from conformance.chances import allowed, divergence, radius, surprise
+from conformance.dropout.chances import allowed, divergence, radius, surprise
 
 COINS = pytest.mark.parametrize(("trials", "probability"), [(1, 0.5), (7, 0.9), (40, 0.1), (200, 0.5), (1000, 0.99)])
 

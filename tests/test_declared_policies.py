@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from conformance.adapter import announced, load
-from conformance.bounds import bounds_of
-from conformance.deviation_graph import deviations_of
+from conformance.bounds.outputs import bounds_of
+from conformance.deviations.graph import deviations_of
 from conformance.policy import ENVELOPE, FORMATS, Policy
 from conformance.reference import reference_of
 from conformance.run import policy_of

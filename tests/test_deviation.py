@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from conformance.deviation import LIMIT, DeviationRules, alike
+from conformance.bounds.running_error import Pair, exact
+from conformance.deviations.rules import LIMIT, DeviationRules, alike
 from conformance.policy import FORMATS
-from conformance.running_error import Pair, exact
 from conformance.spec import Array
 
 FLOAT32 = FORMATS["float32"]

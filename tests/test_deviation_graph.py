@@ -8,14 +8,14 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from conformance.deviation import LIMIT
-from conformance.deviation_graph import deviations_of
+from conformance.deviations.graph import deviations_of
+from conformance.deviations.rules import LIMIT
+from conformance.deviations.statistics import rms, standardised
 from conformance.expectation import Answer
 from conformance.policy import FORMATS, Policy
 from conformance.problem import Problem
 from conformance.reference import reference_of
 from conformance.spec import Array, Data, Explicit, Mask, Padding
-from conformance.statistics import rms, standardised
 from conformance.tensors import problem_of
 from tests.drawn_problems import case_like, drawn_problem, with_numbers
 from tests.rounding_attention import Choices

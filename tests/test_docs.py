@@ -18,16 +18,17 @@ from conformance import vocabulary
 from conformance.casefile import model as casemodel
 from conformance.casefile import read_case_file
 from conformance.casefile import sizes as casesizes
+from conformance.casefolder import case_files
 from conformance.cli import main
-from conformance.deviation import LIMIT
-from conformance.deviation_graph import _LINEAR
+from conformance.deviations.graph import _LINEAR
+from conformance.deviations.rules import LIMIT
+from conformance.deviations.statistics import JUDGED
 from conformance.errors import CaseFileError
 from conformance.policy import ENVELOPE
 from conformance.refusal import ACCIDENTS
 from conformance.report.text import UNEXPLAINED
 from conformance.run import judge
 from conformance.spec import Case, Literals
-from conformance.statistics import JUDGED
 from conformance.store import Status
 from conformance.verdict import Agrees, Diverges, Errored, Kind
 
@@ -364,3 +365,11 @@ def test_continuous_integration_runs_the_targets_in_order() -> None:
     assert script.rstrip().endswith("make compare")
     assert re.findall(r"- run: make (\w+)$", workflow, re.MULTILINE) == ["environment", *wanted]
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+def test_the_page_of_coverage_names_every_case_file_and_no_other() -> None:
+    page = (ROOT / "docs" / "coverage.md").read_text("utf-8")
+    named = set(re.findall(r"`([a-z]+(?:_[a-z]+)*)`", page))
+    files = {path.stem for path in case_files(ROOT / "cases")}
+    others = {"scaled_dot_product_attention", "why", "slow", "is_casual", "check", "sample"}
+    assert named == files | others, "a case file is gone, new, or misspelt"

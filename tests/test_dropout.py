@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conformance import dropout
+from conformance.bounds.running_error import OVERFLOW, Pair, Rules, exact
 from conformance.casefile import read_case_file
-from conformance.chances import allowed
-from conformance.deviation import DeviationRules
-from conformance.dropout import DRAWS, draws_of
-from conformance.dropout_masks import copies, from_output
-from conformance.dropout_means import means_of
-from conformance.dropout_scene import Scene
-from conformance.kept import Kept
+from conformance.deviations.rules import DeviationRules
+from conformance.dropout import judge as dropout
+from conformance.dropout.chances import allowed
+from conformance.dropout.judge import DRAWS, draws_of
+from conformance.dropout.kept import Kept
+from conformance.dropout.masks import copies, from_output
+from conformance.dropout.means import means_of
+from conformance.dropout.scene import Scene
 from conformance.policy import ENVELOPE, FORMATS
 from conformance.problem import Outputs, Problem
 from conformance.run import examine, judge
-from conformance.running_error import OVERFLOW, Pair, Rules, exact
 from conformance.spec import NUMPY_DTYPES, Array, Case, Data, Mask, Padding, Source
 from conformance.tensors import problem_of
 from conformance.verdict import Agrees, Diverges, Errored

@@ -23,6 +23,7 @@ def test_the_facts_of_a_plain_case(tmp_path: Path) -> None:
         **dict.fromkeys(("Dh", "Dhv"), 4),
         **dict.fromkeys(("kdim", "vdim", "output_dim"), 16),
         "lengths": "T<S",
+        "batch_heads": "different",
         "empty": "none",
         "widths": "plain",
         "mask": "none",
@@ -60,6 +61,8 @@ def test_names_are_those_of_any_case(tmp_path: Path) -> None:
     ("written", "expected"),
     [
         ("target_length: 7", {"lengths": "T=S"}),
+        ("batch: 4", {"batch_heads": "equal"}),
+        ("batch: 1, num_heads: 1", {"batch_heads": "one"}),
         ("target_length: 9", {"lengths": "T>S"}),
         ("target_length: 0", {"lengths": "T<S", "empty": "target", "blocked_rows": "none"}),
         ("batch: 0, target_length: 0", {"empty": "batch+target"}),

@@ -9,7 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from conformance.bounds import bounds_of
+from conformance.bounds.outputs import bounds_of
 from conformance.extended import EXTENDED
 from conformance.policy import Policy
 from conformance.problem import Problem

@@ -17,8 +17,8 @@ from conformance.expectation import Answer
 from conformance.policy import ENVELOPE, FORMATS
 from conformance.problem import Outputs, Problem
 from conformance.reference import reference_of
-from conformance.relation_check import hold
-from conformance.relations import APPENDED, relation_of
+from conformance.relations.check import hold
+from conformance.relations.table import APPENDED, relation_of
 from conformance.run import judge
 from conformance.spec import Case, Data, Explicit, Mask
 from conformance.tensors import problem_of

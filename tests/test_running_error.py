@@ -8,9 +8,18 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from conformance.policy import FORMATS
-from conformance.running_error import NOT_JUDGED, OVERFLOW, Pair, Rules, absolute, capped, exact, factors, half_ulp
-from conformance.softmax_error import (
+from conformance.bounds.running_error import (
+    NOT_JUDGED,
+    OVERFLOW,
+    Pair,
+    Rules,
+    absolute,
+    capped,
+    exact,
+    factors,
+    half_ulp,
+)
+from conformance.bounds.softmax_error import (
     exponent_error,
     normalised,
     of_others,
@@ -18,6 +27,7 @@ from conformance.softmax_error import (
     softmax_hull,
     widest_exponent,
 )
+from conformance.policy import FORMATS
 from conformance.spec import Array
 
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}

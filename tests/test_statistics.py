@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from benchmarks.faults import WrongScale
-from conformance.deviation import LIMIT
+from conformance.deviations.rules import LIMIT
+from conformance.deviations.statistics import rms
 from conformance.expectation import Answer, Expectation
 from conformance.policy import Policy
 from conformance.report.text import UNEXPLAINED, rms_text
 from conformance.run import examine, judge, judged_again
 from conformance.spec import Data
-from conformance.statistics import rms
 from conformance.tensors import problem_of
 from conformance.verdict import Agrees, Diverges
 from tests.drawn_problems import case_like

@@ -23,7 +23,7 @@ _LEAST = {
 
 
 def relation_complaints(values: Mapping[str, Any], sizes: Mapping[str, int]) -> Iterator[Complaint]:
-    """What keeps the relation of a case from being built; the relations are those of :mod:`conformance.relations`."""
+    """What keeps the relation of a case from being built (see :mod:`conformance.relations.table`)."""
     relation = values["relation"]
     if relation is None:
         return

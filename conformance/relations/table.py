@@ -16,7 +16,7 @@ from conformance.expectation import sample_of
 from conformance.extended import product
 from conformance.problem import MaskArrays, Parameters, Problem
 from conformance.reference import flat, join_heads, reference_of, sum_groups
-from conformance.relation_masks import keys_taken, longer, permuted_heads
+from conformance.relations.masks import keys_taken, longer, permuted_heads
 from conformance.seeds import generator
 from conformance.spec import Array, Case
 from conformance.tensors import problem_of

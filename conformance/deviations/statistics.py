@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from conformance.deviation import LIMIT
+from conformance.deviations.rules import LIMIT
 from conformance.expectation import Expectation
 from conformance.spec import Array
 from conformance.verdict import Finding, Measure, Worst

@@ -7,12 +7,12 @@ from functools import cached_property
 
 import numpy as np
 
+from conformance.bounds.running_error import Pair
+from conformance.dropout.kept import Kept, factor
 from conformance.expectation import Answer, Expectation
-from conformance.kept import Kept, factor
 from conformance.policy import Policy
 from conformance.problem import Problem
 from conformance.reference import Forward
-from conformance.running_error import Pair
 from conformance.spec import Array
 
 

@@ -1,16 +1,16 @@
 """Rules for standard deviations: how far rounding carries each element of a typical correct implementation.
 
-The same pairs as in :mod:`conformance.running_error`, whose ``error`` is here a standard deviation σ. Roundings are
-taken as independent and uniform, and variances of independent errors add (Hull and Swenson 1966; Higham and Mary
-2019). ``docs/tolerance.md`` derives the rules and says where they do not hold.
+The same pairs as in :mod:`conformance.bounds.running_error`, whose ``error`` is here a standard deviation σ.
+Roundings are taken as independent and uniform, and variances of independent errors add (Hull and Swenson 1966; Higham
+and Mary 2019). ``docs/tolerance.md`` derives the rules and says where they do not hold.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from conformance.bounds.running_error import Pair, Rules, absolute, half_ulp
 from conformance.policy import Format
-from conformance.running_error import Pair, Rules, absolute, half_ulp
 from conformance.spec import Array
 
 LIMIT = 8.0  # of rms(error/σ) over an output

@@ -1,7 +1,7 @@
 """What dropout multiplied an answer with, as far as the answer itself tells.
 
 A factor is 0 where something was dropped and 1/(1 − p) where it was kept, both exactly known. Where the answer does not
-tell, the factor is a pair as in :mod:`conformance.running_error`: half of 1/(1 − p), give or take as much.
+tell, the factor is a pair as in :mod:`conformance.bounds.running_error`: half of 1/(1 − p), give or take as much.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from conformance.running_error import Pair
+from conformance.bounds.running_error import Pair
 from conformance.spec import Array
 
 

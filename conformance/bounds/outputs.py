@@ -1,7 +1,7 @@
 """The derived error bound: how far each element of each output of a correct implementation may lie from the reference.
 
-The rules of :mod:`conformance.running_error` are carried along the graph of attention, forward and backward, with
-the numbers of the case itself. Every placement of the scale, the biases and the intermediate stores is covered at
+The rules of :mod:`conformance.bounds.running_error` are carried along the graph of attention, forward and backward,
+with the numbers of the case itself. Every placement of the scale, the biases and the intermediate stores is covered at
 once; what else is allowed is the subject's :class:`~conformance.policy.Policy`. Nothing here is tuned.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from conformance.bounds_backward import BackwardGraph
-from conformance.bounds_forward import ForwardGraph
+from conformance.bounds.backward import BackwardGraph
+from conformance.bounds.forward import ForwardGraph
+from conformance.bounds.running_error import NOT_JUDGED
 from conformance.policy import Policy
 from conformance.reference import Reference
-from conformance.running_error import NOT_JUDGED
 from conformance.spec import Array, Case
 
 

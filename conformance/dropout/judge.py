@@ -1,10 +1,11 @@
 """Dropout in training: several answers to one call, judged against what each of them reveals, and against chance.
 
 Each weight must come through exactly 0, or times 1/(1 − p) within the bound, with probability 1 − p and independently
-of every other. Where an answer reveals which did (:mod:`conformance.dropout_masks`), it is compared with the reference
+of every other. Where an answer reveals which did (:mod:`conformance.dropout.masks`), it is compared with the reference
 under the same dropout, gradients included, and what came through is counted. Where it does not, it must lie in the
 range that any dropout can reach, and the mean over the draws near the answer without dropout
-(:mod:`conformance.dropout_means`). All that is left to chance takes :data:`~conformance.chances.FALSE_ALARM` together.
+(:mod:`conformance.dropout.means`). All that is left to chance takes
+:data:`~conformance.dropout.chances.FALSE_ALARM` together.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from conformance.chances import FALSE_ALARM, allowed, surprise
 from conformance.compare import compare, worst_element
-from conformance.dropout_masks import Masks, copies, from_output, from_weights
-from conformance.dropout_means import means_of, output_dropped
-from conformance.dropout_scene import Scene
+from conformance.dropout.chances import FALSE_ALARM, allowed, surprise
+from conformance.dropout.masks import Masks, copies, from_output, from_weights
+from conformance.dropout.means import means_of, output_dropped
+from conformance.dropout.scene import Scene
 from conformance.expectation import Expectation
 from conformance.policy import ENVELOPE, Policy
 from conformance.problem import Problem

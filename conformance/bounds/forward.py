@@ -7,11 +7,21 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from conformance.bounds.running_error import (
+    NOT_JUDGED,
+    OVERFLOW,
+    Pair,
+    Rules,
+    absolute,
+    capped,
+    exact,
+    factors,
+    term_count,
+)
+from conformance.bounds.softmax_error import exponent_error, normalised, softmax_hull, widest_exponent
 from conformance.extended import roundoff
 from conformance.policy import FORMATS, Format, Policy
 from conformance.reference import Forward, join_heads, split_heads
-from conformance.running_error import NOT_JUDGED, OVERFLOW, Pair, Rules, absolute, capped, exact, factors, term_count
-from conformance.softmax_error import exponent_error, normalised, softmax_hull, widest_exponent
 from conformance.spec import Array, Case
 
 _LEAST_SCALE = 1e-300  # below it the products before the scale are not followed by their quotient

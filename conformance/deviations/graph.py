@@ -11,13 +11,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from conformance.bounds_backward import BackwardGraph
-from conformance.bounds_forward import ForwardGraph
-from conformance.deviation import LIMIT, DeviationRules, squared
+from conformance.bounds.backward import BackwardGraph
+from conformance.bounds.forward import ForwardGraph
+from conformance.bounds.running_error import Pair, Rules
+from conformance.bounds.softmax_error import largest_score
+from conformance.deviations.rules import LIMIT, DeviationRules, squared
 from conformance.policy import Policy
 from conformance.reference import Reference, flat
-from conformance.running_error import Pair, Rules
-from conformance.softmax_error import largest_score
 from conformance.spec import Array, Case
 
 _LINEAR = 0.5  # log-domain error up to which a first order describes the softmax

@@ -1,8 +1,8 @@
 """Whether the mean of several answers under dropout is the answer without: dropout must not shift what is expected.
 
 Each element of an answer is a sum over keys of heads, with one independent coin each (and one more for the element
-itself where output is dropped), so the inequalities of :mod:`conformance.chances` apply with ranges that follow from
-the weights, the values and the output projection.
+itself where output is dropped), so the inequalities of :mod:`conformance.dropout.chances` apply with ranges that
+follow from the weights, the values and the output projection.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from conformance.chances import divergence, radius
-from conformance.dropout_scene import Scene
+from conformance.dropout.chances import divergence, radius
+from conformance.dropout.scene import Scene
 from conformance.reference import join_heads
 from conformance.spec import Array
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from conformance.bounds.running_error import OVERFLOW, Pair, Rules, absolute, capped, factors
 from conformance.policy import Format
-from conformance.running_error import OVERFLOW, Pair, Rules, absolute, capped, factors
 from conformance.spec import Array
 
 _LEAST_EXPONENT = 744.0  # exp(−744) is the smallest that float64 holds

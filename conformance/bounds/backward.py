@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from conformance.bounds_forward import ForwardGraph, Stages
+from conformance.bounds.forward import ForwardGraph, Stages
+from conformance.bounds.running_error import OVERFLOW, Pair, Rules, absolute, capped, term_count
+from conformance.bounds.softmax_error import rebuilt_weights
 from conformance.policy import Format
 from conformance.reference import Backward, flat, join_heads, split_heads, sum_groups
-from conformance.running_error import OVERFLOW, Pair, Rules, absolute, capped, term_count
-from conformance.softmax_error import rebuilt_weights
 from conformance.spec import Array, Case
 
 _SHARED: Mapping[str, Mapping[str, tuple[str, ...]]] = {  # the uses of each input object

@@ -9,12 +9,12 @@ from functools import lru_cache
 import numpy as np
 
 from conformance.compare import structure, worst_element
+from conformance.deviations.statistics import statistical_findings
 from conformance.expectation import Answer, Expectation
 from conformance.measure import measure_of
 from conformance.policy import Policy
-from conformance.relations import Named, relation_of
+from conformance.relations.table import Named, relation_of
 from conformance.spec import Array, Case
-from conformance.statistics import statistical_findings
 from conformance.verdict import Agrees, Diverges, Finding, Measure
 
 Judged = dict[str, Array | None]  # outputs of one call by name; None where one is missing

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from conformance.dropout_scene import Scene
+from conformance.dropout.kept import Kept
+from conformance.dropout.scene import Scene
 from conformance.expectation import Expectation
-from conformance.kept import Kept
 from conformance.reference import join_heads, split_heads
 from conformance.spec import Array
 

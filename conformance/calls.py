@@ -1,0 +1,75 @@
+"""Calls of a subject: what it refuses to answer, and its answers, kept from later changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from conformance.adapter import Subject
+from conformance.dropout.judge import draws_of
+from conformance.expectation import sample_of
+from conformance.problem import Outputs, Problem
+from conformance.spec import Case, Unsupported
+from conformance.tensors import fingerprint, parameter_names
+
+
+class InputsChangedError(ValueError):
+    """A subject wrote into the arrays of a problem, which other subjects share."""
+
+
+def limit_of(case: Case, subject: Subject) -> Unsupported | None:
+    """The documented reason why a subject cannot answer a case, or None; TypeError for anything else."""
+    limit: Any = subject.unsupported(case)
+    if limit is None or isinstance(limit, Unsupported):
+        return limit
+    raise TypeError(f"unsupported() gave a {type(limit).__name__}, not Unsupported or None")
+
+
+def judged_gradients(case: Case, subject: Subject) -> tuple[str, ...]:
+    """Inputs and parameters whose gradients are judged."""
+    if not (subject.gives_gradients and case.wants_gradients):
+        return ()
+    return case.input_gradients + (parameter_names(case) if case.calls != "one-sample-at-a-time" else ())
+
+
+def answers_of(problem: Problem, subject: Subject) -> list[Outputs]:
+    """The subject's answers: one, or two to the same call, or one put together from single samples; with dropout, one
+    for each draw."""
+    if problem.case.drops:
+        return [attended(draw, subject) for draw in draws_of(problem)]
+    match problem.case.calls:
+        case "repeated":
+            return [attended(problem, subject), attended(problem, subject)]
+        case "one-sample-at-a-time" if problem.case.batch > 0:
+            samples = [sample_of(problem, index) for index in range(problem.case.batch)]
+            return [_together([attended(sample, subject) for sample in samples])]
+        case _:
+            return [attended(problem, subject)]
+
+
+def attended(problem: Problem, subject: Subject) -> Outputs:
+    """One call. Its answer is copied, so that a later call cannot change it, and its inputs must be left as they were:
+    they are shared with other subjects."""
+    before = fingerprint(problem)
+    outputs = subject.attend(problem)
+    kept = Outputs(
+        np.array(outputs.attn_output),
+        None if outputs.attn_weights is None else np.array(outputs.attn_weights),
+        {name: np.array(array) for name, array in outputs.gradients.items()},
+    )
+    if fingerprint(problem) != before:
+        raise InputsChangedError("the subject changed the arrays of the problem, which other subjects share")
+    return kept
+
+
+def _together(parts: list[Outputs]) -> Outputs:
+    """One output from those of single samples. Parameter gradients are sums over samples and are left out: adding
+    them here would be this suite's rounding, not the subject's."""
+    weights = [part.attn_weights for part in parts if part.attn_weights is not None]
+    names = [name for name in parts[0].gradients if name in ("query", "key", "value")]
+    return Outputs(
+        np.concatenate([part.attn_output for part in parts]),
+        np.concatenate(weights) if weights else None,
+        {name: np.concatenate([part.gradients[name] for part in parts]) for name in names},
+    )

@@ -1,0 +1,1 @@
+"""Dropout in training, judged by what each draw reveals and against chance."""

@@ -1,0 +1,1 @@
+"""Relations between calls, and what must be conserved within one."""
