@@ -330,6 +330,17 @@ def test_a_case_too_small_to_tell_is_an_error() -> None:
     assert "too few weights to tell" in verdict.message
 
 
+def test_an_accuracy_that_tells_nothing_is_judged_like_ordinary_data() -> None:
+    case = replace(REVEALING, dtype="float16", embed_dim=64, kdim=64, vdim=64)
+    poor = replace(ENVELOPE, products="storage", batched_products="storage", softmax="storage")
+    outputs: list[dict[str, Array | None]]
+    outputs = [{"attn_output": CONTROL().attend(one).attn_output} for one in draws_of(problem_of(case))]
+    assert "weights came through" in dropout.judge_draws(case, outputs, ENVELOPE).verdict.note  # type: ignore[union-attr]
+    verdict = dropout.judge_draws(case, outputs, poor).verdict
+    assert isinstance(verdict, Agrees)
+    assert "the mean of 8 draws" in verdict.note
+
+
 class Broken(Attention):
     """Answers its third draw wrongly, as ``change`` says."""
 
