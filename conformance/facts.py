@@ -18,7 +18,8 @@ def facts_of(case: Case) -> dict[str, Any]:
     ``all``. ``blocked_by`` tells what blocks them: ``boolean``, ``minus-inf`` or ``both`` (``none`` without such rows).
     ``blocked_queries`` tells whose they are: ``past-the-end`` when all are of queries padded on the right, ``others``
     when some are not. ``batch_heads`` compares the two axes that a mask without heads may confuse: ``one`` sample,
-    ``equal`` sizes, or ``different`` ones.
+    ``equal`` sizes, or ``different`` ones. ``heads_are_length`` tells whether several heads are as many as
+    the queries or the keys.
     """
     mask = mask_arrays(case, NUMPY_DTYPES[case.storage])
     rows, by, queries = _blocked_rows(case, mask)
@@ -38,6 +39,7 @@ def facts_of(case: Case) -> dict[str, Any]:
         "output_dim": case.output_dim,
         "lengths": _lengths(case),
         "batch_heads": "one" if case.batch == 1 else "equal" if case.batch == case.num_heads else "different",
+        "heads_are_length": case.num_heads > 1 and case.num_heads in (case.target_length, case.source_length),
         "empty": _empty(case),
         "widths": "plain" if case.plain_widths else "own",
         "mask": str(case.mask),

@@ -24,6 +24,7 @@ def test_the_facts_of_a_plain_case(tmp_path: Path) -> None:
         **dict.fromkeys(("kdim", "vdim", "output_dim"), 16),
         "lengths": "T<S",
         "batch_heads": "different",
+        "heads_are_length": False,
         "empty": "none",
         "widths": "plain",
         "mask": "none",
@@ -62,6 +63,7 @@ def test_names_are_those_of_any_case(tmp_path: Path) -> None:
     [
         ("target_length: 7", {"lengths": "T=S"}),
         ("batch: 4", {"batch_heads": "equal"}),
+        ("target_length: 4", {"heads_are_length": True}),
         ("batch: 1, num_heads: 1", {"batch_heads": "one"}),
         ("target_length: 9", {"lengths": "T>S"}),
         ("target_length: 0", {"lengths": "T<S", "empty": "target", "blocked_rows": "none"}),
