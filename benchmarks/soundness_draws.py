@@ -17,14 +17,14 @@ from benchmarks.soundness_masks import BOOLEAN, drawn_mask, with_lengths
 from conformance.casefile import read_case_file
 from conformance.spec import Case
 from conformance.tensors import problem_of
-from conformance.vocabulary import Dtype, Layout, MaskRoute, Regime
+from conformance.vocabulary import Dtype, Layout, MaskRoute, Regime, Sharing
 
 Definition = dict[str, Any]
 POOL = 36  # forms that subjects answer which compile each; a multiple of the number of dtypes
 SHORT, LONGEST = 32, 512
 MAX_SCORES = 2**18  # elements of the scores, and of the largest projection: what a draw may cost
 NAME = "drawn"  # of the only case of a file
-REGIMES = tuple(regime for regime in get_args(Regime) if regime != "literal")
+REGIMES = tuple(regime for regime in get_args(Regime) if regime not in ("literal", "revealing"))
 USUAL = 0.3  # share of draws that every subject answers: self-attention, a Boolean mask, nothing else stated
 PLAIN = 0.5  # of the others, share with plain widths, as most modules of the frameworks want them
 
@@ -97,7 +97,7 @@ def drawn_case(seed: int, number: int, folder: Path, *, pooled: bool) -> tuple[C
 def _form(draw: Draw, dtype: str) -> Definition:
     """Everything but the numbers. Sizes are drawn again until they are affordable."""
     usual = draw.chance(USUAL)
-    sharing = "self" if usual else draw.one_of("separate", "separate", "separate", "self", "key-value", "equal-copies")
+    sharing = "self" if usual else draw.one_of("separate", "separate", *get_args(Sharing))
     sizes = _sizes(draw, sharing, plain=usual)
     while _cost(sizes) > MAX_SCORES / (4 if dtype == "float64" else 1):
         sizes = _sizes(draw, sharing, plain=usual)
@@ -132,9 +132,10 @@ def _sizes(draw: Draw, sharing: str, *, plain: bool) -> dict[str, int]:
     }
     if not plain and not draw.chance(PLAIN):
         _own_widths(draw, sizes)
-    if sharing in ("self", "equal-copies"):
+    if sharing in ("self", "query-key", "equal-copies"):
         sizes["source_length"] = sizes["target_length"]
-        sizes["kdim"] = sizes["vdim"] = sizes["embed_dim"]
+        sizes["kdim"] = sizes["embed_dim"]
+        sizes["vdim"] = sizes["vdim"] if sharing == "query-key" else sizes["embed_dim"]
     elif sharing == "key-value":
         sizes["vdim"] = sizes["kdim"]
     return sizes
@@ -170,7 +171,12 @@ def _with_data(draw: Draw, form: Definition) -> Definition:
         magnitude = 2.0 ** float(np.rint(np.log2(magnitude)))  # others would make the numbers inexact
     data: Definition = {"regime": regime, "magnitude": magnitude}
     mask = with_lengths(draw, form)
-    if form["sharing"] != "self" and isinstance(mask, dict) and "key_padding" in mask and draw.chance(0.2):
+    if (
+        form["sharing"] not in ("self", "query-key")
+        and isinstance(mask, dict)
+        and "key_padding" in mask
+        and draw.chance(0.2)
+    ):
         data["poison"] = draw.one_of(1.0, 100.0, -3e4)
     return form | {"mask": mask, "data": data}
 
