@@ -7,10 +7,8 @@ figures of subjects are those of a recorded run of the default cases.
 from __future__ import annotations
 
 import argparse
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from statistics import geometric_mean
@@ -18,6 +16,7 @@ from statistics import geometric_mean
 import numpy as np
 
 from benchmarks.faults import FAULTS, Fault, WrongScale
+from benchmarks.page import PAGE, ROOT, Table
 from conformance.adapter import load
 from conformance.bounds.outputs import bounds_of
 from conformance.compare import judged_outputs
@@ -36,8 +35,6 @@ from tests.drawn_problems import case_like
 from tests.exponentials import SOFTMAX, exponential_units
 from tests.planted.attention import Attention
 
-ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "tolerance.md"
 PLAIN = Policy(flash=False, exponential_units=4)  # of the planted subjects, which are NumPy
 LENGTHS, SEEDS = (7, 16, 33, 64, 128, 256), (1, 2)
 STEPS = tuple(digit * 10.0**exponent for exponent in range(-16, 0) for digit in (1, 3))
@@ -170,21 +167,6 @@ def sharpening(policy: Policy) -> Iterator[list[float]]:
 
 
 # The page -------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Table:
-    """A measured table, and the place between two comments of the page where it stands."""
-
-    name: str
-    lines: Callable[[], Iterator[str]]
-
-    @property
-    def place(self) -> re.Pattern[str]:
-        return re.compile(rf"(<!-- measured: {self.name} -->\n).*?(<!-- end -->)", re.DOTALL)
-
-    def put(self, page: str, text: str) -> str:
-        return self.place.sub(lambda found: found[1] + text + found[2], page)
 
 
 def tables(runs: Sequence[Path] = ()) -> tuple[Table, ...]:

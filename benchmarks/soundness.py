@@ -26,8 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Draw, compare, print the quantiles; returns 0, 1 for violations, or 2 when no subject matches."""
     one_thread_each(os.environ)
     options = _parser().parse_args(arguments)
+    from benchmarks.page import PAGE, Table
     from benchmarks.soundness_run import Session
-    from benchmarks.soundness_tally import table
+    from benchmarks.soundness_tally import page_lines, table
 
     session = Session.of(options.subjects, options.cases, options.into, options.seed)
     if not session.free and not session.pooled:
@@ -37,6 +38,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     session.run(options.comparisons, options.seconds)
     data = session.as_data()
     print("\n".join(["", *table(data), "", *session.summary()]))
+    if options.write:
+        page = PAGE.read_text("utf-8")
+        PAGE.write_text(
+            Table("soundness", lambda: page_lines(data)).put(page, "\n".join(page_lines(data)) + "\n"), "utf-8"
+        )
     if options.json:
         options.json.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     return 1 if session.violations else 0
@@ -52,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--into", type=Path, default=Path("reports/soundness"), help="where violations are written as case files"
     )
+    parser.add_argument("--write", action="store_true", help="put the largest ratios into docs/tolerance.md")
     parser.add_argument("--json", type=Path, metavar="FILE", help="save counts and quantiles")
     return parser
 

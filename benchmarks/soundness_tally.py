@@ -139,6 +139,24 @@ def table(data: dict[str, Any]) -> Iterator[str]:
         yield "  ".join([*left, *right])
 
 
+def page_lines(data: dict[str, Any]) -> Iterator[str]:
+    """The largest ratio of each subject, dtype and kind of output as a table in Markdown."""
+    dtypes = list(dict.fromkeys(row["dtype"] for row in data["quantiles"]))
+    largest = {
+        (row["subject"], row["dtype"], row["outputs"]): f"{row['quantiles']['max']:.2f}"
+        for row in data["quantiles"]
+        if row["quantiles"]
+    }
+    yield f"| subject | comparisons | {' | '.join(dtypes)} |"
+    yield "|---|---|" + "---|" * len(dtypes)
+    for subject, pairs in sorted(data["subjects"].items()):
+        cells = (" / ".join(largest.get((subject, dtype, group), "—") for group in GROUPS) for dtype in dtypes)
+        yield f"| {subject} | {pairs['comparisons']:,} | {' | '.join(cells)} |"
+    outside = sum(pairs["pairs"].get(OUTSIDE, 0) for pairs in data["subjects"].values())
+    yield ""
+    yield f"({data['comparisons']:,} comparisons; outside the ledger: {outside or 'none'}.)"
+
+
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     levels = (f"{row['quantiles'][name]:.3f}" if row["quantiles"] else "-" for name in QUANTILES)
     counts = (f"{row['comparisons']:,}", f"{row['known']:,}", f"{row['not_judged']:.1%}")
