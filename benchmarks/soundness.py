@@ -39,10 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     data = session.as_data()
     print("\n".join(["", *table(data), "", *session.summary()]))
     if options.write:
-        page = PAGE.read_text("utf-8")
-        PAGE.write_text(
-            Table("soundness", lambda: page_lines(data)).put(page, "\n".join(page_lines(data)) + "\n"), "utf-8"
-        )
+        found = Table("soundness", lambda: page_lines(data))
+        PAGE.write_text(found.put(PAGE.read_text("utf-8"), "\n".join(found.lines()) + "\n"), "utf-8")
     if options.json:
         options.json.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     return 1 if session.violations else 0

@@ -10,9 +10,7 @@ import pytest
 
 from benchmarks import calibration
 from benchmarks.calibration import (
-    PAGE,
     PLAIN,
-    Table,
     faults_table,
     main,
     measures,
@@ -23,6 +21,7 @@ from benchmarks.calibration import (
     tables,
 )
 from benchmarks.faults import FAULTS, Fault, tf32
+from benchmarks.page import PAGE, ROOT, Table
 from conformance.adapter import announced
 from conformance.deviations.rules import LIMIT
 from conformance.store import Row, Status
@@ -85,7 +84,7 @@ def test_a_table_is_put_between_its_comments() -> None:
 
 
 def test_the_command_writes_only_what_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = calibration.ROOT / "docs" / "tolerance.md"
+    page = ROOT / "docs" / "tolerance.md"
     copy = tmp_path / "page.md"
     copy.write_text(page.read_text("utf-8"), "utf-8")
     monkeypatch.setattr(calibration, "PAGE", copy)
