@@ -57,6 +57,9 @@ def _parser() -> argparse.ArgumentParser:
             made.add_argument("--script", action="store_true", help="print the script instead of running the pair")
         else:
             made.add_argument("--run", type=Path, help="folder of a run (default: the newest in reports/)")
+    page = command("divergences", _divergences, "print the known divergences as a page, with where a run showed them")
+    page.add_argument("run", nargs="?", type=Path, help="folder of a run (default: the newest in reports/)")
+    page.add_argument("--cases", type=Path, default=Path("cases"), help="folder with the ledger (default: cases)")
     command("schema", _schema, "print the JSON Schema of case files")
     return parser
 
@@ -150,6 +153,17 @@ def _explain(options: argparse.Namespace) -> int:
         ids = [f"{row.case}[{row.subject}]" for row in run.rows]
         return _unknown(options.id, ids, f"the run {run.folder}")
     print("\n".join(explain_lines(run, rows[0])))
+    return EXIT_OK
+
+
+def _divergences(options: argparse.Namespace) -> int:
+    from conformance.ledgerfile import ledger_of
+    from conformance.report.divergences import divergences_page
+
+    run = _run_of(options.run)
+    if run is None:
+        return EXIT_USAGE
+    print(divergences_page(ledger_of(options.cases.absolute(), Path.cwd()), run), end="")
     return EXIT_OK
 
 

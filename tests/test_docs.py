@@ -252,7 +252,7 @@ def test_commands_and_targets_exist(path: Path, capsys: pytest.CaptureFixture[st
     text = path.read_text("utf-8")
     with pytest.raises(SystemExit):
         main(["--help"])
-    offered = set(re.findall(r"^    (\w+) ", capsys.readouterr().out, re.MULTILINE))
+    offered = set(re.findall(r"^    (\w+)\b", capsys.readouterr().out, re.MULTILINE))
     assert {"check", "subjects", "repro"} <= offered
     assert set(re.findall(r"python -m conformance (\w+)", text)) <= offered
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
@@ -263,7 +263,7 @@ def test_commands_and_targets_exist(path: Path, capsys: pytest.CaptureFixture[st
 def test_the_readme_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
-    offered = re.findall(r"^    (\w+) ", capsys.readouterr().out, re.MULTILINE)
+    offered = re.findall(r"^    (\w+)\b", capsys.readouterr().out, re.MULTILINE)
     text = README.read_text("utf-8")
     assert [name for name in offered if f"python -m conformance {name}" not in text] == []
 
