@@ -57,6 +57,10 @@ def _parser() -> argparse.ArgumentParser:
             made.add_argument("--script", action="store_true", help="print the script instead of running the pair")
         else:
             made.add_argument("--run", type=Path, help="folder of a run (default: the newest in reports/)")
+    diff = command("diff", _diff, "compare two runs: what is new, fixed, worse and better, with factors")
+    diff.add_argument("old", type=Path, help="folder of a run")
+    diff.add_argument("new", type=Path, nargs="?", help="folder of a run (default: the newest in reports/)")
+    diff.add_argument("--all", action="store_true", help="name every pair, not the first ten of each kind")
     page = command("divergences", _divergences, "print the known divergences as a page, with where a run showed them")
     page.add_argument("run", nargs="?", type=Path, help="folder of a run (default: the newest in reports/)")
     page.add_argument("--cases", type=Path, default=Path("cases"), help="folder with the ledger (default: cases)")
@@ -154,6 +158,17 @@ def _explain(options: argparse.Namespace) -> int:
         return _unknown(options.id, ids, f"the run {run.folder}")
     print("\n".join(explain_lines(run, rows[0])))
     return EXIT_OK
+
+
+def _diff(options: argparse.Namespace) -> int:
+    from conformance.report.differences import difference_lines, differences, is_worse
+
+    runs = [_run_of(options.old), _run_of(options.new)]
+    old, new = runs
+    if old is None or new is None:
+        return EXIT_USAGE
+    print("\n".join(difference_lines(old, new, shown=len(new.rows) + len(old.rows) if options.all else 10)))
+    return EXIT_DIVERGES if is_worse(differences(old, new)) else EXIT_OK
 
 
 def _divergences(options: argparse.Namespace) -> int:
