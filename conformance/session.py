@@ -40,6 +40,7 @@ class RunSession:
     process: str
     full: bool
     started: datetime
+    page: Path | None = None  # to which a summary in Markdown is appended
     recorder: Recorder | None = None
     left_out: dict[str, int] = field(default_factory=dict)
     scripts: Counter[tuple[Any, ...]] = field(default_factory=Counter)
@@ -49,7 +50,15 @@ class RunSession:
     @classmethod
     def of(cls, config: pytest.Config, folder: Path, started: datetime) -> RunSession:
         worker: Mapping[str, Any] = getattr(config, "workerinput", {})
-        return cls(folder, config.rootpath, worker.get("workerid", "main"), config.getoption("full"), started)
+        page = config.getoption("summary")
+        return cls(
+            folder,
+            config.rootpath,
+            worker.get("workerid", "main"),
+            config.getoption("full"),
+            started,
+            None if page is None else config.invocation_params.dir / page,
+        )
 
     def record(self, pair: Pair, conclusion: Conclusion) -> None:
         """Write the row of a pair; the folder is made with the first one."""
@@ -77,7 +86,7 @@ class RunSession:
             self.recorder.close()
         if controller and self.folder.is_dir():
             run = combine(self.folder, self.header(complete))
-            self.summary = publish(run, self.folder / "report.html")
+            self.summary = publish(run, self.folder / "report.html", self.page)
             self.idle = [
                 f"{entry.file}:{entry.line}: the ledger entry {entry.id} was not shown by any pair that it covers: "
                 "remove or correct it"
@@ -123,13 +132,16 @@ class RunSession:
         return self.recorder
 
 
-def publish(run: Run, path: Path) -> list[str]:
-    """Write a run's HTML report; the lines of the terminal summary."""
+def publish(run: Run, path: Path, page: Path | None = None) -> list[str]:
+    """Write a run's HTML report, and append its summary to ``page``; the lines of the terminal summary."""
+    from conformance.report.markdown import append_summary
     from conformance.report.render import write_report
     from conformance.report.terminal import summary_lines
 
     run = replace(run, header=replace(run.header, since=since_last_run(run)))
     write_report(run, path, run.script)
+    if page is not None:
+        append_summary(run, page)
     return summary_lines(run, path)
 
 
