@@ -26,8 +26,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         status: int = options.command(options)
+        sys.stdout.flush()
     except ConformanceError as error:
         return _complain(str(error), EXIT_DIVERGES)
+    except BrokenPipeError:  # whoever reads has seen enough, as head does; nothing more can be written
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
     return status
 
 
@@ -64,7 +68,10 @@ def _parser() -> argparse.ArgumentParser:
     page = command("divergences", _divergences, "print the known divergences as a page, with where a run showed them")
     page.add_argument("run", nargs="?", type=Path, help="folder of a run (default: the newest in reports/)")
     page.add_argument("--cases", type=Path, default=Path("cases"), help="folder with the ledger (default: cases)")
-    command("schema", _schema, "print the JSON Schema of case files")
+    rows = command("csv", _csv, "print the rows of a run as CSV, without their tensors")
+    rows.add_argument("run", nargs="?", type=Path, help="folder of a run (default: the newest in reports/)")
+    schema = command("schema", _schema, "print the JSON Schema of case files, or of the lines of results.jsonl")
+    schema.add_argument("--results", action="store_true", help="that of a line of results.jsonl")
     return parser
 
 
@@ -182,10 +189,21 @@ def _divergences(options: argparse.Namespace) -> int:
     return EXIT_OK
 
 
+def _csv(options: argparse.Namespace) -> int:
+    from conformance.report.tabular import csv_lines
+
+    run = _run_of(options.run)
+    if run is None:
+        return EXIT_USAGE
+    sys.stdout.writelines(csv_lines(run))
+    return EXIT_OK
+
+
 def _schema(options: argparse.Namespace) -> int:
     from conformance.casefile import json_schema
+    from conformance.report.tabular import results_schema
 
-    print(json.dumps(json_schema(), indent=2))
+    print(json.dumps(results_schema() if options.results else json_schema(), indent=2))
     return EXIT_OK
 
 

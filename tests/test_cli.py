@@ -205,8 +205,8 @@ def test_the_package_can_be_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     with pytest.raises(SystemExit) as stopped:
         runpy.run_path(str(ROOT / "conformance" / "__main__.py"), run_name="__main__")
     assert stopped.value.code == 0
-    commands = re.findall(r"^    (\w+) ", capsys.readouterr().out, re.MULTILINE)
-    assert commands == ["check", "subjects", "report", "repro", "explain", "schema"]
+    commands = re.findall(r"^    (\w+)\b", capsys.readouterr().out, re.MULTILINE)
+    assert commands == ["check", "subjects", "report", "repro", "explain", "diff", "divergences", "csv", "schema"]
 
 
 PROBE = """

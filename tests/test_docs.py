@@ -363,7 +363,7 @@ def test_continuous_integration_runs_the_targets_in_order() -> None:
     wanted = ["lint", "test", "compare"]
     assert re.findall(r"^make (\w+)$", script, re.MULTILINE) == wanted
     assert script.rstrip().endswith("make compare")
-    assert re.findall(r"- run: make (\w+)$", workflow, re.MULTILINE) == ["environment", *wanted]
+    assert re.findall(r"- run: make (\w+)\b", workflow, re.MULTILINE) == ["environment", *wanted]
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
 
 
