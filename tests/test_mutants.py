@@ -14,7 +14,7 @@ from conformance.adapter import load
 from conformance.verdict import Kind
 from tests.conftest import CAUGHT, HEADER
 from tests.equivalent_mutants import arguments, excuses
-from tests.fault_hunting import TIERS, answer, cheapest_first, hunt, same
+from tests.fault_hunting import TIERS, answers, cheapest_first, hunt, same
 from tests.fault_stages import STAGES, stage_of_mutant, stage_of_planted
 from tests.fault_table import FAULTS_PAGE, named_in, names
 from tests.mutated import FAMILIES, Family, Fault, control, mutated
@@ -96,7 +96,7 @@ def test_without_a_fault_the_answers_are_those_of_the_shipped_subject(family: Fa
     made, shipped = control(family)(), load(family.subject)
     for problem in cheapest_first()[::SPARSE]:
         if shipped.unsupported(problem.case) is None:
-            assert same(answer(problem, made), answer(problem, shipped)), problem.case.id
+            assert same(answers(problem, made), answers(problem, shipped)), problem.case.id
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
