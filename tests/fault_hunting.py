@@ -168,14 +168,14 @@ def _same_array(left: Array | None, right: Array | None) -> bool:
     return np.array_equal(left.astype(np.float64), right.astype(np.float64), equal_nan=True)
 
 
-def hunt(fault: Maker, control: Maker, *, most: int | None = None, step: int = 1) -> Hunt:
+def hunt(fault: Maker, control: Maker, *, most: int | None = None, step: int = 1, dropout: bool = False) -> Hunt:
     """Judge a fault case after case until enough kill it, or ``most`` are judged. Each case meets a new subject.
 
-    ``step`` leaves all but each so-manieth case out.
+    ``step`` leaves all but each so-manieth case out, ``dropout`` all whose probability of dropout is 0.
     """
     kills: list[Kill] = []
     judged = 0
-    for problem, right in telling(fault, control, step):
+    for problem, right in telling(fault, control, step, dropout=dropout):
         judged += 1
         found = kill(problem, fault(), right)
         kills += [] if found is None else [found]
@@ -184,10 +184,11 @@ def hunt(fault: Maker, control: Maker, *, most: int | None = None, step: int = 1
     return Hunt(judged, tuple(kills))
 
 
-def telling(fault: Maker, control: Maker, step: int = 1) -> Iterator[tuple[Problem, Answers]]:
+def telling(fault: Maker, control: Maker, step: int = 1, *, dropout: bool = False) -> Iterator[tuple[Problem, Answers]]:
     """Problems that the fault answers otherwise than the control, with the control's answer."""
     subject = fault()
-    for problem, right in zip(cheapest_first()[::step], right_answers(control)[::step], strict=True):
+    pairs = zip(cheapest_first(), right_answers(control), strict=True)
+    for problem, right in [pair for pair in pairs if pair[0].case.dropout > 0 or not dropout][::step]:
         if subject.unsupported(problem.case) is None and not same(answers(problem, subject), right):
             yield problem, right
 
