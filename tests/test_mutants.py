@@ -19,8 +19,8 @@ from tests.fault_stages import STAGES, stage_of_mutant, stage_of_planted
 from tests.fault_table import FAULTS_PAGE, named_in, names
 from tests.mutated import FAMILIES, Family, Fault, control, mutated
 from tests.mutator import mutants
-from tests.other_judges import JUDGES
-from tests.planted import FAULTS
+from tests.other_judges import JUDGES, Opinion, named, opinions
+from tests.planted import CONTROL, FAULTS
 
 SPARSE = 6  # an equivalent mutant is tried on every sixth case here; ``python -m tests.fault_table`` tries all
 DROPOUT = "numpy_core.kept_by_dropout"  # answers None, or factors of 1, where the probability is 0
@@ -134,6 +134,25 @@ def test_every_stage_has_a_fault() -> None:
 
 def test_every_kind_has_a_tier() -> None:
     assert set(get_args(Kind)) <= set(TIERS)
+
+
+def test_other_judges_know_a_relation_by_its_first_call() -> None:
+    problem = next(one for one in cheapest_first() if one.case.relation == "conservation")
+    right = answers(problem, CONTROL())
+    assert right is not None
+    judged = tuple(named(outputs) for outputs in right)
+    wrong = judged[0] | {"attn_output": right[0].attn_output + 1}
+    assert opinions(problem.case, judged, right)[-1] is Opinion.PASSES
+    assert opinions(problem.case, (wrong, *judged[1:]), right)[-1] is Opinion.SEES
+    assert opinions(problem.case, (wrong, *judged[1:]), None)[-1] is Opinion.CRIES_WOLF
+
+
+def test_other_judges_know_no_answer_under_dropout() -> None:
+    problem = next(one for one in cheapest_first() if one.case.drops)
+    right = answers(problem, CONTROL())
+    assert right is not None and len(right) > 1
+    judged = tuple(named(outputs) for outputs in right)
+    assert set(opinions(problem.case, judged, right)) == {Opinion.CRIES_WOLF}
 
 
 def test_page_names_every_fault() -> None:
