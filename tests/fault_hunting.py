@@ -16,14 +16,16 @@ from pathlib import Path
 import numpy as np
 
 from conformance.adapter import Subject
+from conformance.calls import answers_of, attended
 from conformance.casefile import read_case_file
 from conformance.casefolder import case_files
 from conformance.problem import Outputs, Problem
+from conformance.relations.table import relation_of
 from conformance.run import examine
 from conformance.spec import Array, Case
 from conformance.tensors import problem_of
 from conformance.verdict import Diverges, Errored
-from tests.other_judges import JUDGES, Opinion, opinions
+from tests.other_judges import JUDGES, Answers, Opinion, opinions
 
 Maker = Callable[[], Subject]
 CASE_FILES = case_files(Path(__file__).parent.parent / "cases")
@@ -47,6 +49,11 @@ TIERS = {
     "value": "bound",
     "unstable": "relation",
     "statistics": "statistics",
+    "dropout-rate": "statistics",
+    "dropout-shared": "statistics",
+    "dropout-mean": "statistics",
+    "output-dropout": "structure",
+    "weights-after-dropout": "structure",
     "relation": "relation",
     "as-contract": "structure",
 }
@@ -112,38 +119,40 @@ def cheapest_first() -> tuple[Problem, ...]:
     return tuple(problems)
 
 
-def answer(problem: Problem, subject: Subject) -> Outputs | None:
-    """The outputs, those of the second call for a repeated case; None when the subject raises or they are none."""
+def answers(problem: Problem, subject: Subject) -> Answers:
+    """The outputs of every call that the case makes; None when one of them raises, or gives no arrays."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
-            if problem.case.calls == "repeated":
-                subject.attend(problem)
-            return _whole(subject.attend(problem))
+            if problem.case.relation is None:
+                return answers_of(problem, subject)
+            return [attended(call, subject) for call in _calls_of(problem.case)]
         except Exception:  # noqa: BLE001  # whatever a fault raises is its answer
             return None
 
 
-def _whole(outputs: Outputs) -> Outputs:
-    """The outputs as arrays; raises where they are none."""
-    weights = None if outputs.attn_weights is None else np.asarray(outputs.attn_weights)
-    gradients = {name: np.asarray(gradient) for name, gradient in outputs.gradients.items()}
-    return Outputs(np.asarray(outputs.attn_output), weights, gradients)
+@cache
+def _calls_of(case: Case) -> tuple[Problem, ...]:
+    return relation_of(case).problems
 
 
 @cache
-def right_answers(control: Maker) -> tuple[Outputs | None, ...]:
+def right_answers(control: Maker) -> tuple[Answers, ...]:
     """What the control answers, in the order of :func:`cheapest_first`."""
     subject = control()
     return tuple(
-        None if subject.unsupported(problem.case) else answer(problem, subject) for problem in cheapest_first()
+        None if subject.unsupported(problem.case) else answers(problem, subject) for problem in cheapest_first()
     )
 
 
-def same(one: Outputs | None, other: Outputs | None) -> bool:
-    """Whether two answers are bit-equal, so that no judge could tell them apart."""
+def same(one: Answers, other: Answers) -> bool:
+    """Whether two answers are bit-equal in every call, so that no judge could tell them apart."""
     if one is None or other is None:
         return one is other
+    return all(_same_outputs(left, right) for left, right in zip(one, other, strict=True))
+
+
+def _same_outputs(one: Outputs, other: Outputs) -> bool:
     if set(one.gradients) != set(other.gradients):
         return False
     pairs = [(one.attn_output, other.attn_output), (one.attn_weights, other.attn_weights)]
@@ -159,14 +168,14 @@ def _same_array(left: Array | None, right: Array | None) -> bool:
     return np.array_equal(left.astype(np.float64), right.astype(np.float64), equal_nan=True)
 
 
-def hunt(fault: Maker, control: Maker, *, most: int | None = None, step: int = 1) -> Hunt:
+def hunt(fault: Maker, control: Maker, *, most: int | None = None, step: int = 1, dropout: bool = False) -> Hunt:
     """Judge a fault case after case until enough kill it, or ``most`` are judged. Each case meets a new subject.
 
-    ``step`` leaves all but each so-manieth case out.
+    ``step`` leaves all but each so-manieth case out, ``dropout`` all whose probability of dropout is 0.
     """
     kills: list[Kill] = []
     judged = 0
-    for problem, right in telling(fault, control, step):
+    for problem, right in telling(fault, control, step, dropout=dropout):
         judged += 1
         found = kill(problem, fault(), right)
         kills += [] if found is None else [found]
@@ -175,15 +184,16 @@ def hunt(fault: Maker, control: Maker, *, most: int | None = None, step: int = 1
     return Hunt(judged, tuple(kills))
 
 
-def telling(fault: Maker, control: Maker, step: int = 1) -> Iterator[tuple[Problem, Outputs | None]]:
+def telling(fault: Maker, control: Maker, step: int = 1, *, dropout: bool = False) -> Iterator[tuple[Problem, Answers]]:
     """Problems that the fault answers otherwise than the control, with the control's answer."""
     subject = fault()
-    for problem, right in zip(cheapest_first()[::step], right_answers(control)[::step], strict=True):
-        if subject.unsupported(problem.case) is None and not same(answer(problem, subject), right):
+    pairs = zip(cheapest_first(), right_answers(control), strict=True)
+    for problem, right in [pair for pair in pairs if pair[0].case.dropout > 0 or not dropout][::step]:
+        if subject.unsupported(problem.case) is None and not same(answers(problem, subject), right):
             yield problem, right
 
 
-def kill(problem: Problem, subject: Subject, right: Outputs | None) -> Kill | None:
+def kill(problem: Problem, subject: Subject, right: Answers) -> Kill | None:
     """How the case sees the fault, or None when it does not. The control agrees in every case, so errors are faults."""
     case = problem.case
     name = f"{case.suite}/{case.name}"

@@ -29,14 +29,15 @@ order of the source and by fixed rules, so that nobody chooses them. A mutant is
 line within the function, and the edit.
 
 Cases are tried from the cheapest on, counted in multiply-adds of the forward pass, until {ENOUGH} have killed the
-fault. *Judged* are the cases up to there that the fault answers otherwise than the correct subject. The smallest
-killing case is shown with what it saw first; *errored* means that the call raised.
+fault. *Judged* are the cases up to there in which the fault answers some call otherwise than the correct subject. The
+smallest killing case is shown with what it saw first; *errored* means that the call raised.
 
 The last three columns say whether other judges would have seen the fault in any of those killing cases, given the same
 reference: `torch.testing.assert_close` and JAX's test utilities (`jax._src.public_test_util`) with their default
 tolerances, and `allclose` with rtol = atol = 0.01. *yes*: it rejects the faulty answer and passes the right one.
 *wolf*: it rejects both, so its word is worth nothing. *no*: it passes the faulty answer. A call that raises is seen by
-everyone; an ill-formed call that is accepted, by none of the three.
+everyone; an ill-formed call that is accepted, by none of the three. Of a relation they judge the first call; of answers
+under dropout they know the one without it, so they reject the right ones too.
 """
 
 

@@ -11,8 +11,11 @@ import numpy as np
 from conformance.measure import ASSERT_CLOSE
 from conformance.policy import ENVELOPE
 from conformance.problem import Outputs
+from conformance.relations.check import expectations
 from conformance.run import expected
 from conformance.spec import NUMPY_DTYPES, Array, Case
+
+Answers = list[Outputs] | None  # of every call that a case makes; None where one raised
 
 
 class Opinion(Enum):
@@ -52,20 +55,23 @@ JUDGES = {
 }
 
 
-def opinions(case: Case, judged: tuple[dict[str, Array | None], ...], right: Outputs | None) -> tuple[Opinion, ...]:
-    """What each judge says of the outputs of a case, given the outputs of each call by name and the right answer.
+def opinions(case: Case, judged: tuple[dict[str, Array | None], ...], right: Answers) -> tuple[Opinion, ...]:
+    """What each judge says of the outputs of each call by name, given the right answers to the same calls.
 
-    They are given the suite's reference. An ill-formed call that was accepted leaves nothing to compare.
+    They are given the suite's reference: of a relation that of its first call, and of dropout that without it, since
+    they know no other; so they reject the right answer as well. An ill-formed call that was accepted leaves nothing
+    to compare.
     """
     if not judged:
         return (Opinion.PASSES,) * len(JUDGES)
-    found = []
+    calls = 1 if case.relation is not None else len(judged)
+    faulty, control = judged[:calls], [named(outputs) for outputs in (right or [])[:calls]]
     wanted = _wanted(case)
-    control = {} if right is None else named(right)
+    found = []
     for judge in JUDGES.values():
-        if all(judge.passes(array, wanted[name]) for outputs in judged for name, array in outputs.items()):
+        if all(judge.passes(array, wanted[name]) for outputs in faulty for name, array in outputs.items()):
             found.append(Opinion.PASSES)
-        elif all(judge.passes(control.get(name), wanted[name]) for name in judged[0]):
+        elif control and all(judge.passes(one.get(name), wanted[name]) for one in control for name in judged[0]):
             found.append(Opinion.SEES)
         else:
             found.append(Opinion.CRIES_WOLF)
@@ -74,10 +80,11 @@ def opinions(case: Case, judged: tuple[dict[str, Array | None], ...], right: Out
 
 def _wanted(case: Case) -> dict[str, Array]:
     """The reference in the dtype in which each output comes back."""
+    expectation = expected(case, ENVELOPE)[1] if case.relation is None else expectations(case, ENVELOPE)[0]
     with np.errstate(over="ignore"):
         return {
             name: values.astype(NUMPY_DTYPES[case.storage if name.endswith(".gradient") else case.compute])
-            for name, values in expected(case, ENVELOPE)[1].values.items()
+            for name, values in expectation.values.items()
         }
 
 

@@ -14,15 +14,16 @@ from conformance.adapter import load
 from conformance.verdict import Kind
 from tests.conftest import CAUGHT, HEADER
 from tests.equivalent_mutants import arguments, excuses
-from tests.fault_hunting import TIERS, answer, cheapest_first, hunt, same
+from tests.fault_hunting import TIERS, answers, cheapest_first, hunt, same
 from tests.fault_stages import STAGES, stage_of_mutant, stage_of_planted
 from tests.fault_table import FAULTS_PAGE, named_in, names
 from tests.mutated import FAMILIES, Family, Fault, control, mutated
 from tests.mutator import mutants
-from tests.other_judges import JUDGES
-from tests.planted import FAULTS
+from tests.other_judges import JUDGES, Opinion, named, opinions
+from tests.planted import CONTROL, FAULTS
 
-SPARSE = 4  # an equivalent mutant is tried on every fourth case here; ``python -m tests.fault_table`` tries all
+SPARSE = 6  # an equivalent mutant is tried on every sixth case here; ``python -m tests.fault_table`` tries all
+DROPOUT = "numpy_core.kept_by_dropout"  # answers None, or factors of 1, where the probability is 0
 FUNCTIONS = dict.fromkeys(fault.mutant.function for fault in mutated())
 SOURCE = '''
 """A module."""
@@ -96,7 +97,7 @@ def test_without_a_fault_the_answers_are_those_of_the_shipped_subject(family: Fa
     made, shipped = control(family)(), load(family.subject)
     for problem in cheapest_first()[::SPARSE]:
         if shipped.unsupported(problem.case) is None:
-            assert same(answer(problem, made), answer(problem, shipped)), problem.case.id
+            assert same(answers(problem, made), answers(problem, shipped)), problem.case.id
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -104,7 +105,8 @@ def test_every_mutant_is_killed(function: str, record_property: Callable[[str, o
     survivors, alone, stale = [], [], []
     for fault in (fault for fault in mutated() if fault.mutant.function == function):
         name = fault.mutant.name
-        found = hunt(fault.maker(), control(fault.family), step=SPARSE if name in arguments() else 1)
+        step = SPARSE if name in arguments() and function != DROPOUT else 1
+        found = hunt(fault.maker(), control(fault.family), step=step, dropout=function == DROPOUT)
         if name in arguments():
             stale += [name] if found.kills else []
         elif not found.kills:
@@ -132,6 +134,25 @@ def test_every_stage_has_a_fault() -> None:
 
 def test_every_kind_has_a_tier() -> None:
     assert set(get_args(Kind)) <= set(TIERS)
+
+
+def test_other_judges_know_a_relation_by_its_first_call() -> None:
+    problem = next(one for one in cheapest_first() if one.case.relation == "conservation")
+    right = answers(problem, CONTROL())
+    assert right is not None
+    judged = tuple(named(outputs) for outputs in right)
+    wrong = judged[0] | {"attn_output": right[0].attn_output + 1}
+    assert opinions(problem.case, judged, right)[-1] is Opinion.PASSES
+    assert opinions(problem.case, (wrong, *judged[1:]), right)[-1] is Opinion.SEES
+    assert opinions(problem.case, (wrong, *judged[1:]), None)[-1] is Opinion.CRIES_WOLF
+
+
+def test_other_judges_know_no_answer_under_dropout() -> None:
+    problem = next(one for one in cheapest_first() if one.case.drops)
+    right = answers(problem, CONTROL())
+    assert right is not None and len(right) > 1
+    judged = tuple(named(outputs) for outputs in right)
+    assert set(opinions(problem.case, judged, right)) == {Opinion.CRIES_WOLF}
 
 
 def test_page_names_every_fault() -> None:
