@@ -121,7 +121,11 @@ def _recognised(
     classes = [entry for entry in entries if entry.accuracy]
     if not classes or not isinstance(verdict, Diverges) or not outcome.judged:
         return recognise(verdict, shows, observed, pair.case.sharing)
-    rest = judged_again(pair.case, outcome, accuracy_class(policy_of(subject), classes))
+    try:
+        rest = judged_again(pair.case, outcome, accuracy_class(policy_of(subject), classes))
+    except ValueError as error:
+        names = ", ".join(entry.id for entry in classes)
+        return New(f"the accuracy of {names} leaves nothing to judge: {error}", tuple(classes))
     if isinstance(rest, Diverges) and rest.findings == verdict.findings:
         return recognise(verdict, shows, observed, pair.case.sharing)
     match recognise(rest, shows, observed, pair.case.sharing):

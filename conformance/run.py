@@ -162,11 +162,15 @@ def _judged(
 
 
 def judged_again(case: Case, outcome: Outcome, policy: Policy) -> Agrees | Diverges:
-    """The verdict that a diverging outcome would have under another policy."""
-    if case.relation is not None:
-        return hold(case, outcome.judged, policy)[0]
-    _, expectation = expected(case, policy)
-    return _verdict(expectation, outcome.judged, policy)[0]
+    """The verdict that a diverging outcome would have under another policy.
+
+    Raises ValueError where that policy leaves nothing to judge.
+    """
+    with np.errstate(all="ignore"):
+        if case.relation is not None:
+            return hold(case, outcome.judged, policy)[0]
+        _, expectation = expected(case, policy)
+        return _verdict(expectation, outcome.judged, policy)[0]
 
 
 def _verdict(

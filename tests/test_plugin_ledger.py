@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from conformance import pair
 from tests.projects import Project, output_of, row_of
 
 LEDGER = "cases/known_divergences.yaml"
@@ -208,3 +209,18 @@ def test_an_entry_of_unjudged_parts_is_dead(project: Project) -> None:
     result = project.pytest_here()
     result.assert_outcomes(passed=2)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
+
+
+def test_an_accuracy_that_leaves_nothing_to_judge_explains_nothing(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nothing(*_: object) -> None:
+        raise ValueError("every bound overflows")
+
+    monkeypatch.setattr(pair, "judged_again", nothing)
+    project.cases("small", "fake/single", body="include: [{name: one, dtype: float64, check: [output]}]")
+    project.ledger({"subjects": ["fake/single"], "shows": {}, "accuracy": {"softmax": "float32"}})
+    assert project.pytest_here().ret == 1
+    (found,) = project.run().rows
+    assert found.status == "new"
+    assert "the accuracy of off leaves nothing to judge: every bound overflows" in found.summary
