@@ -111,6 +111,12 @@ def kinds(case: Case, subject: Attention) -> set[str]:
     return {finding.kind for finding in verdict.findings} if isinstance(verdict, Diverges) else set()
 
 
+def test_weights_too_uncertain_to_show_a_drop_are_told_by_their_sums() -> None:
+    case = replace(PLAIN, dtype="bfloat16", data=Data("coherent"), mask=Mask(), dropout=0.01)
+    assert kinds(case, CONTROL()) == set()
+    assert kinds(case, WeightsAfter()) == set()
+
+
 class SharesAcross(Attention):
     """Weights two or more apart share one dropout mask."""
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from conformance.compare import compare, worst_element
+from conformance.compare import compare, row_sums, worst_element
 from conformance.dropout.chances import FALSE_ALARM, allowed, surprise
 from conformance.dropout.masks import Masks, copies, from_output, from_weights
 from conformance.dropout.means import means_of, output_dropped
@@ -140,11 +140,14 @@ def _arrays(answers: Sequence[Answer], name: str) -> list[Array]:
 
 
 def _before(scene: Scene, returned: Sequence[Array]) -> bool:
-    """Whether returned weights are those before dropout, in every draw and every row that sees something."""
+    """Whether returned weights are those before dropout, in every draw and every row that sees something. Where their
+    bounds are so wide that 0 is within, their sums tell."""
     expectation, blocked = scene.everything[0], scene.forward.fully_blocked
     values, bound = expectation.values["attn_weights"], expectation.bounds["attn_weights"]
     near = (np.abs(weights.astype(values.dtype) - values) <= bound for weights in returned)
-    return all(bool((one | np.isinf(bound) | blocked).all()) for one in near)
+    ones, allowance = row_sums(expectation, scene.policy)
+    sums = (np.abs(weights.astype(values.dtype).sum(axis=-1) - ones) <= allowance for weights in returned)
+    return all(bool((one | np.isinf(bound) | blocked).all() and two.all()) for one, two in zip(near, sums, strict=True))
 
 
 def _compared(scene: Scene, answers: Sequence[Answer], convention: _Convention) -> Judged:
@@ -197,8 +200,8 @@ def _range(trials: int, chance: float) -> str:
 
 
 def _shared(masks: Masks, axis: int, share: float) -> Iterator[tuple[str, Finding | None]]:
-    """Outcomes some way apart along an axis: how often two are alike, if a ``share`` of all is True. The first of the
-    ways that chance does not explain; all of an axis take one alarm together."""
+    """Outcomes apart along an axis: how often two are alike, if a ``share`` of all is True. All distances take one alarm
+    together; the first that chance does not explain is told."""
     told = np.broadcast_to(masks.told, masks.outcomes.shape)
     ways = list(_matchings(masks.outcomes.shape[axis]))
     for first, second in ways:
