@@ -49,6 +49,23 @@ def test_a_sum_errs_as_its_deviation_says(terms: int) -> None:
     assert 0.5 < rms(in_random_order(numbers, random) - value, pair.error) < 1.5
 
 
+@pytest.mark.parametrize("least", [0.1, 0.5, 0.9])
+def test_terms_that_a_dominant_one_swallows_are_covered(least: float) -> None:
+    random = np.random.default_rng(1)
+    numbers = (random.uniform(least, 1, (1000, WIDTH)) * 2.0**-24).astype(np.float32)
+    numbers[0] = 1
+    value, ones = numbers.astype(np.float64).sum(axis=0), np.ones((1, 1000), np.float32)
+    error = np.add.accumulate(numbers, axis=0)[-1] - value
+    for pair in (
+        RULES.summed(exact(numbers), 0, value, FLOAT32),
+        RULES.product(exact(ones), exact(numbers), value[None], FLOAT32),
+        RULES.product(exact(numbers.T), exact(ones.T), value[:, None], FLOAT32),
+    ):
+        assert rms(error, pair.error.ravel()) < LIMIT / 2
+    plain = np.sqrt(RULES.variance(FLOAT32) * (1000 / 3 + 1000 / 6 + 1))
+    assert rms(error, plain * value) > LIMIT
+
+
 def test_what_operands_err_is_carried_along() -> None:
     random = np.random.default_rng(1)
     left, right = random.standard_normal((WIDTH, 32)), random.standard_normal((32, WIDTH))

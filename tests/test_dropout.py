@@ -111,6 +111,47 @@ def kinds(case: Case, subject: Attention) -> set[str]:
     return {finding.kind for finding in verdict.findings} if isinstance(verdict, Diverges) else set()
 
 
+def test_weights_too_uncertain_to_show_a_drop_are_told_by_their_sums() -> None:
+    case = replace(PLAIN, dtype="bfloat16", data=Data("coherent"), mask=Mask(), dropout=0.01)
+    assert kinds(case, CONTROL()) == set()
+    assert kinds(case, WeightsAfter()) == set()
+
+
+class SharesAcross(Attention):
+    """Weights two or more apart share one dropout mask."""
+
+    def __init__(self, axis: int, source: tuple[int, ...]) -> None:
+        self.axis, self.source = axis, source
+
+    def keeps(self, setting: Setting, weights: Array) -> Array:
+        kept = super().keeps(setting, weights)
+        return kept.take(np.resize(self.source, kept.shape[self.axis]), self.axis)
+
+
+@pytest.mark.parametrize(
+    ("axis", "source"),
+    [(1, (0, 1)), (2, tuple(range(8))), (2, (0, 1, 1, 3)), (3, (0, 1, 2))],
+    ids=["every other head", "eight queries repeated", "queries 1 and 2 of 4", "three keys repeated"],
+)
+def test_masks_shared_by_others_than_neighbours_are_found(axis: int, source: tuple[int, ...]) -> None:
+    case = replace(REVEALING, batch=2, target_length=16, num_heads=4, num_kv_heads=4, embed_dim=64, output_dim=64)
+    case = replace(case, head_dim=16, value_head_dim=16, kdim=64, vdim=64, source_length=7, mask=Mask())
+    assert kinds(case, CONTROL()) == set()
+    assert kinds(case, SharesAcross(axis, source)) == {"dropout-shared"}
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 7, 40])
+def test_pairings_never_use_an_outcome_twice(length: int) -> None:
+    pairings = list(dropout._matchings(length))
+    for first, second in pairings:
+        both = np.concatenate([first, second])
+        assert len(set(both.tolist())) == len(both)
+        assert both.max() < length
+    assert {int(second[0] - first[0]) for first, second in pairings} == {
+        apart for apart in (1, 2, 3, 4, 5, 6, 7, 8, 16, 32) if apart < length
+    }
+
+
 @MANY
 @pytest.mark.parametrize("subject", [pytest.param(one, id=one.__name__) for one in SOUND])
 def test_every_convention_agrees(case: Case, subject: type[Attention]) -> None:

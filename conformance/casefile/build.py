@@ -234,12 +234,11 @@ def _call_complaints(
         if lacks is not None:
             yield Complaint(("ill_formed", lacks[0]), (), lacks[1])
         if expect == "agree":
-            yield Complaint(
-                ("expect", "ill_formed"), (), "an ill-formed call has no answer to agree with: expect raises"
-            )
+            message = "an ill-formed call has no answer to agree with: leave expect out, or say {raises: true}"
+            yield Complaint(("expect", "ill_formed"), (), message)
     elif expect == "raises":
         yield Complaint(("expect", "ill_formed"), (), "only an ill-formed call raises: say what is ill_formed")
-    yield from relation_complaints(values, sizes)
+    yield from relation_complaints(values, sizes, literals)
     if data.get("poison") is not None and not values["mask"].keys() - {"additive"}:
         yield Complaint(("data", "mask"), (), "poison needs a mask that blocks a key for every query of a sample")
     if data["regime"] == "literal" and not (literals and literals.given):

@@ -7,7 +7,7 @@ from typing import Any
 
 from conformance.casefile.masks import Complaint
 from conformance.facts import facts_of
-from conformance.spec import Case
+from conformance.spec import Case, Literals
 
 _SHARING_REFUSED = {
     "keys-permuted": ("self", "query-key"),
@@ -22,7 +22,9 @@ _LEAST = {
 }
 
 
-def relation_complaints(values: Mapping[str, Any], sizes: Mapping[str, int]) -> Iterator[Complaint]:
+def relation_complaints(
+    values: Mapping[str, Any], sizes: Mapping[str, int], literals: Literals | None
+) -> Iterator[Complaint]:
     """What keeps the relation of a case from being built (see :mod:`conformance.relations.table`)."""
     relation = values["relation"]
     if relation is None:
@@ -38,6 +40,7 @@ def relation_complaints(values: Mapping[str, Any], sizes: Mapping[str, int]) -> 
     name, least = _LEAST.get(relation, ("batch", 0))
     if sizes[name] < least:
         yield Complaint(("relation", name), (), f"relation {relation} needs {name} of {least} or more")
+    yield from _of_numbers(relation, values["data"], literals)
     if relation == "keys-appended":
         yield from _appended(values["mask"])
     if relation == "scores-shifted" and not values["bias"]:
@@ -46,6 +49,13 @@ def relation_complaints(values: Mapping[str, Any], sizes: Mapping[str, int]) -> 
         for extra in ("bias_kv", "zero_attention"):
             if values[extra]:
                 yield Complaint(("relation", extra), (), f"relation {relation} does not hold with {extra}")
+
+
+def _of_numbers(relation: str, data: Mapping[str, Any], literals: Literals | None) -> Iterator[Complaint]:
+    if literals is not None and literals.expected:
+        yield Complaint(("relation",), (), f"relation {relation} compares calls: no outputs can be written for it")
+    if relation == "conservation" and data.get("poison") is not None:
+        yield Complaint(("data", "relation"), (), "relation conservation makes all values one: poison would be in all")
 
 
 def blocked_row_complaints(case: Case) -> Iterator[Complaint]:

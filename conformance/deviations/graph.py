@@ -15,7 +15,7 @@ from conformance.bounds.backward import BackwardGraph
 from conformance.bounds.forward import ForwardGraph
 from conformance.bounds.running_error import Pair, Rules
 from conformance.bounds.softmax_error import largest_score
-from conformance.deviations.rules import LIMIT, DeviationRules, squared
+from conformance.deviations.rules import LIMIT, DeviationRules, faint, squared
 from conformance.policy import Policy
 from conformance.reference import Reference, flat
 from conformance.spec import Array, Case
@@ -54,6 +54,7 @@ class ForwardDeviation(ForwardGraph):
         others = np.maximum(moved.sum(axis=-1, keepdims=True) - moved, 0)
         sums = self.terms / 3 + (self.terms / 6 + 1) * square.sum(axis=-1, keepdims=True)
         relative = np.square(np.maximum(1 - weights, 0)) * exponent + others + own * (sums + 2 + self.rescalings)
+        relative = relative + np.square(faint(weights, -1, arithmetic).sum(axis=-1, keepdims=True)) / 16
         variance = np.where(self.reference.blocked, 0, square * relative + arithmetic.underflow**2)
         return Pair(self.reference.attn_weights, self.deviation(exponent, variance))
 
@@ -150,7 +151,8 @@ class BackwardDeviation(BackwardGraph):
     def drift(self, own: Array) -> Array:
         """Variance of Σ P about 1: of the sum it was divided by, of the division and of storing."""
         softmax, storage = self.rules.variance(self.arithmetic("softmax")), self.rules.variance(self.rules.storage)
-        return np.asarray(softmax * self.sums(1.0, own) + (softmax + storage) * own.sum(axis=-1, keepdims=True))
+        lost = np.square(faint(np.sqrt(own), -1, self.arithmetic("softmax")).sum(axis=-1, keepdims=True)) / 16
+        return np.asarray(softmax * self.sums(1.0, own) + (softmax + storage) * own.sum(axis=-1, keepdims=True) + lost)
 
     def flash_row_sum(self, d_context: Pair) -> Array:
         """Variance of D as rowsum(dcontext · context), [B, H, T, 1]."""

@@ -16,7 +16,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from conformance.compare import compare, worst_element
+from conformance.compare import compare, row_sums, worst_element
 from conformance.dropout.chances import FALSE_ALARM, allowed, surprise
 from conformance.dropout.masks import Masks, copies, from_output, from_weights
 from conformance.dropout.means import means_of, output_dropped
@@ -140,11 +140,14 @@ def _arrays(answers: Sequence[Answer], name: str) -> list[Array]:
 
 
 def _before(scene: Scene, returned: Sequence[Array]) -> bool:
-    """Whether returned weights are those before dropout, in every draw and every row that sees something."""
+    """Whether returned weights are those before dropout, in every draw and every row that sees something. Where their
+    bounds are so wide that 0 is within, their sums tell."""
     expectation, blocked = scene.everything[0], scene.forward.fully_blocked
     values, bound = expectation.values["attn_weights"], expectation.bounds["attn_weights"]
     near = (np.abs(weights.astype(values.dtype) - values) <= bound for weights in returned)
-    return all(bool((one | np.isinf(bound) | blocked).all()) for one in near)
+    ones, allowance = row_sums(expectation, scene.policy)
+    sums = (np.abs(weights.astype(values.dtype).sum(axis=-1) - ones) <= allowance for weights in returned)
+    return all(bool((one | np.isinf(bound) | blocked).all() and two.all()) for one, two in zip(near, sums, strict=True))
 
 
 def _compared(scene: Scene, answers: Sequence[Answer], convention: _Convention) -> Judged:
@@ -197,16 +200,31 @@ def _range(trials: int, chance: float) -> str:
 
 
 def _shared(masks: Masks, axis: int, share: float) -> Iterator[tuple[str, Finding | None]]:
-    """Neighbours along an axis, each in one pair: how often two outcomes are alike, if a ``share`` of all is True."""
+    """Outcomes apart along an axis: how often two are alike, if a ``share`` of all is True. All distances take one alarm
+    together; the first that chance does not explain is told."""
     told = np.broadcast_to(masks.told, masks.outcomes.shape)
-    first, second = (np.arange(masks.outcomes.shape[axis] // 2) * 2 + offset for offset in (0, 1))
-    both = told.take(first, axis) & told.take(second, axis)
-    alike = both & (masks.outcomes.take(first, axis) == masks.outcomes.take(second, axis))
-    trials, count, chance = int(both.sum()), int(alike.sum()), share**2 + (1 - share) ** 2
-    if surprise(count, trials, chance) < ALARM:
-        tally = f"{count} of {trials} pairs alike, {_range(trials, chance)}"
-        text = f"different {AXES[axis]} are not dropped independently: {tally}"
-        yield text, Finding("attn_output", "dropout-shared", text, abs(count - round(trials * chance)), trials)
+    ways = list(_matchings(masks.outcomes.shape[axis]))
+    for first, second in ways:
+        both = told.take(first, axis) & told.take(second, axis)
+        alike = both & (masks.outcomes.take(first, axis) == masks.outcomes.take(second, axis))
+        trials, count, chance = int(both.sum()), int(alike.sum()), share**2 + (1 - share) ** 2
+        if surprise(count, trials, chance) < ALARM / len(ways):
+            apart = f"{AXES[axis]} {second[0] - first[0]} apart"
+            least, most = allowed(trials, chance, ALARM / len(ways))
+            text = f"{apart} are not dropped independently: {count} of {trials} pairs alike, {least} to {most} allowed"
+            yield text, Finding("attn_output", "dropout-shared", text, abs(count - round(trials * chance)), trials)
+            return
+
+
+def _matchings(length: int) -> Iterator[tuple[Array, Array]]:
+    """Pairs of indices 1 to 8, 16, 32, … apart, so that none is in two pairs at once: two ways for each distance."""
+    for apart in range(1, length):
+        if apart <= 8 or apart.bit_count() == 1:
+            first = np.arange(length - apart)
+            for odd in (0, 1):
+                own = first[first // apart % 2 == odd]
+                if own.size:
+                    yield own, own + apart
 
 
 def _means(scene: Scene, outputs: Sequence[Array], dropped: bool) -> Iterator[tuple[str, Finding | None]]:
