@@ -200,8 +200,8 @@ def _range(trials: int, chance: float) -> str:
 
 
 def _shared(masks: Masks, axis: int, share: float) -> Iterator[tuple[str, Finding | None]]:
-    """Outcomes apart along an axis: how often two are alike, if a ``share`` of all is True. All distances take one alarm
-    together; the first that chance does not explain is told."""
+    """Outcomes apart along an axis: how often two are alike, if a ``share`` of all is True. One alarm is for all
+    distances; the first that chance does not explain is told."""
     told = np.broadcast_to(masks.told, masks.outcomes.shape)
     ways = list(_matchings(masks.outcomes.shape[axis]))
     for first, second in ways:
