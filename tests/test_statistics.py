@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks.faults import WrongScale
+from conformance.deviations.graph import ForwardDeviation
 from conformance.deviations.rules import LIMIT
 from conformance.deviations.statistics import rms
 from conformance.expectation import Answer, Expectation
@@ -47,6 +48,16 @@ def test_a_scale_that_is_slightly_off_is_found_by_statistics_alone(dtype: str, r
     assert first.worst is not None and 0 < first.worst.ratio < 1
     assert 0 < first.count <= first.total == verdict.measures[1].elements
     assert "errs" in first.message and f"limit {LIMIT:g}" in first.message
+
+
+def test_weights_that_their_sum_cannot_tell_apart_have_no_statistics() -> None:
+    problem = problem_of(case_like("sum", source_length=300, target_length=3, embed_dim=2, head_dim=2, dtype="float32"))
+    reference = Answer.of(problem).reference.forward
+    graph = ForwardDeviation.of(problem.case, reference, Policy())
+    assert not graph.repeating.any()
+    alike = np.full(reference.attn_weights.shape, 1e-5) * (1 + 1e-3 * np.linspace(0, 1, 300))
+    alike[..., 0] = 1 - 300e-5
+    assert replace(graph, reference=replace(reference, attn_weights=alike)).repeating.all()
 
 
 def test_an_output_with_another_finding_has_none_of_statistics() -> None:

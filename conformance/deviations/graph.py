@@ -6,6 +6,7 @@ Its variance is raised beforehand by the number of elements that share it (``_sh
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from typing import ClassVar
 
@@ -75,8 +76,9 @@ class ForwardDeviation(ForwardGraph):
 
     @cached_property
     def repeating(self) -> Array:
-        """Rows and columns of weights with more than √n pairs that the softmax cannot tell apart, as those of equal
-        tokens are: equal numbers are rounded alike, so their errors do not average out; [B, H, T, N]."""
+        """Rows and columns of weights with more than √n pairs that the softmax cannot tell apart, or more than √n that
+        their sum cannot, as those of equal tokens are: equal numbers are rounded alike, so their errors do not average
+        out; [B, H, T, N]."""
         weights = self.reference.attn_weights.astype(np.float64)
         unit = 2 * self.arithmetic("softmax").unit_roundoff
         found = np.zeros(weights.shape, np.bool_)
@@ -85,6 +87,9 @@ class ForwardDeviation(ForwardGraph):
             least = ordered[:-1]
             pairs = (np.diff(ordered, axis=0) <= unit * least * (1 - least)) & (least > 0)
             many = np.square(pairs.sum(axis=0)) > (ordered > 0).sum(axis=0)
+            last = unit * ordered.sum(axis=0)  # unit in the last place of their sum, within which it rounds them alike
+            apart = math.isqrt(len(ordered)) + 1
+            many |= ((ordered[apart:] - ordered[:-apart] <= last) & (ordered[:-apart] > last)).any(axis=0)
             found |= np.expand_dims(many, axis)
         return found
 
