@@ -100,8 +100,8 @@ def test_data_is_a_regime_or_more(tmp_path: Path) -> None:
         include:
           - {name: a, data: tiny}
           - {name: b, data: {regime: large, magnitude: 1e-5}}
-          - {name: c, data: {poison: .inf}}
-          - {name: d, data: {poison: .nan}}
+          - {name: c, expect: observe, data: {poison: .inf}}
+          - {name: d, expect: observe, data: {poison: .nan}}
         """
     a, b, c, d = cases_of(tmp_path, "suite: s\nwhy: because" + "\n".join(line[8:] for line in text.split("\n")))
     assert (a.data, b.data, c.data) == (Data("tiny"), Data("large", 1e-5), Data("normal", 1.0, math.inf))

@@ -292,3 +292,11 @@ def test_other_files_are_loaded_the_same_way(tmp_path: Path) -> None:
     path.write_text("books: [1, x]\n")
     with pytest.raises(LedgerError, match=r"shelf\.yaml:1:12: "):
         load_located(path, Shelf, root=tmp_path, error=LedgerError)
+
+
+@pytest.mark.parametrize("poison", [".nan", ".inf", "-.inf"])
+def test_poison_that_is_not_finite_is_observed(tmp_path: Path, poison: str) -> None:
+    case = "mask: {key_padding: {last: 2}}, data: {poison: " + poison + "}"
+    (fault,) = faults_of(tmp_path, f"suite: s\nwhy: because\ninclude:\n  - {{name: one, {case}}}\n")
+    assert "expect observe" in fault.message
+    assert fault.line == 4

@@ -199,7 +199,7 @@ REFUSED: Mapping[str, str] = {
     "{relation: conservation, sharing: key-value}": "needs inputs of their own",
     "{relation: keys-permuted, calls: repeated}": "needs calls once",
     "{relation: conservation, num_heads: 1, given: {query: [[[1]]]}, expected: {attn_output: [[[1]]]}}": "no outputs",
-    "{relation: conservation, data: {poison: .nan}, mask: {causal: top-left}}": "poison would be in all",
+    "{relation: conservation, data: {poison: 100.0}, mask: {causal: top-left}}": "poison would be in all",
     "{relation: keys-permuted, expect: observe}": "expect agree",
     "{relation: keys-permuted, mask: {key_padding: {lengths: [7, 0]}}}": "leaves every row a key",
     "{relation: key-permuted}": "keys-permuted",

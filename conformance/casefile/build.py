@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from conformance.casefile.called import call_complaints
 from conformance.casefile.dropping import dropout_complaints
 from conformance.casefile.fieldtypes import Strict
 from conformance.casefile.located import Document, Loc
 from conformance.casefile.masks import Complaint, flaws, normal_form, resolve
 from conformance.casefile.model import CaseKeys, DataKeys, ExpectKeys, MaskKeys, RaisesKeys, ScopeKeys
 from conformance.casefile.names import SIZE_PREFIXES
-from conformance.casefile.related import blocked_row_complaints, relation_complaints
+from conformance.casefile.related import blocked_row_complaints
 from conformance.casefile.sizes import resolve_sizes, size_complaints
 from conformance.errors import Fault
-from conformance.malformed import lacking
 from conformance.spec import Case, Data, Literals, Mask, Source
 
 SIZES = tuple(SIZE_PREFIXES)
@@ -167,7 +167,7 @@ class Builder:
         values = {key: cells[key].value if key in cells else default for key, default in DEFAULTS.items()}
         sizes, complaints = self.sizes(cells)
         mask, mask_complaints = (Mask(), []) if complaints else self.mask(values["mask"], sizes)
-        complaints = [*complaints, *mask_complaints, *_call_complaints(values, sizes, literals)]
+        complaints = [*complaints, *mask_complaints, *call_complaints(values, sizes, literals)]
         complaints += dropout_complaints(values, sizes, literals)
         for complaint in complaints:
             self.complain(complaint, cells, scope.loc, name)
@@ -221,35 +221,6 @@ class Builder:
 
 
 _NO_LITERALS = Literals()
-
-
-def _call_complaints(
-    values: Mapping[str, Any], sizes: Mapping[str, int], literals: Literals | None
-) -> Iterator[Complaint]:
-    ill_formed, expect, data = values["ill_formed"], values["expect"], values["data"]
-    if ill_formed is not None:
-        axes = values["mask"].get("explicit", {}).get("axes")
-        square = sizes["batch"] == sizes["target_length"]
-        lacks = lacking(ill_formed, values["mask"], axes, values["sharing"], square=square)
-        if lacks is not None:
-            yield Complaint(("ill_formed", lacks[0]), (), lacks[1])
-        if expect == "agree":
-            message = "an ill-formed call has no answer to agree with: leave expect out, or say {raises: true}"
-            yield Complaint(("expect", "ill_formed"), (), message)
-    elif expect == "raises":
-        yield Complaint(("expect", "ill_formed"), (), "only an ill-formed call raises: say what is ill_formed")
-    yield from relation_complaints(values, sizes, literals)
-    if data.get("poison") is not None and not values["mask"].keys() - {"additive"}:
-        yield Complaint(("data", "mask"), (), "poison needs a mask that blocks a key for every query of a sample")
-    if data["regime"] == "literal" and not (literals and literals.given):
-        yield Complaint(("data",), (), "data literal needs given numbers")
-    if data["regime"] == "one-hot":
-        possible = sizes["embed_dim"] == sizes["num_heads"] * sizes["head_dim"] and sizes["kdim"] >= sizes["head_dim"]
-        if not possible or sizes["source_length"] > 2 ** min(sizes["head_dim"], 64) or values["sharing"] != "separate":
-            needs = "embed_dim = num_heads·head_dim, kdim ≥ head_dim, source_length ≤ 2^head_dim and separate inputs"
-            yield Complaint(
-                ("data", "source_length", "embed_dim", "head_dim", "sharing"), (), f"data one-hot needs {needs}"
-            )
 
 
 def scope_cells(builder: Builder, keys: Any, loc: Loc) -> dict[str, Cell]:

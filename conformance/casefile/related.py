@@ -29,9 +29,9 @@ def relation_complaints(
     relation = values["relation"]
     if relation is None:
         return
-    for name, plain in (("calls", "once"), ("ill_formed", None)):
+    for name, plain, words in (("calls", "once", "calls once"), ("ill_formed", None, "a well-formed call")):
         if values[name] != plain:
-            yield Complaint(("relation", name), (), f"relation {relation} needs {name} {plain}, not {values[name]}")
+            yield Complaint(("relation", name), (), f"relation {relation} needs {words}, not {name} {values[name]}")
     if values["expect"] not in (None, "agree"):
         yield Complaint(("expect", "relation"), (), f"relation {relation} is kept or broken: expect agree")
     if values["sharing"] in _SHARING_REFUSED.get(relation, ()):
