@@ -22,12 +22,12 @@ from conformance.bounds.outputs import bounds_of
 from conformance.compare import judged_outputs
 from conformance.deviations.graph import deviations_of
 from conformance.deviations.rules import LIMIT
-from conformance.expectation import Expectation
+from conformance.expectation import Expectation, expected
 from conformance.measure import measure_of
 from conformance.policy import ENVELOPE, Policy
 from conformance.problem import Problem
 from conformance.reference import reference_of
-from conformance.run import expected, policy_of
+from conformance.run import policy_of
 from conformance.spec import Case, Mask
 from conformance.store import Row, latest_run, read_run
 from conformance.verdict import Measure
@@ -58,7 +58,7 @@ def measures(problem: Problem, expectation: Expectation, subject: Attention) -> 
     with np.errstate(all="ignore"):
         outputs = subject.attend(problem)
         names = (*problem.case.input_gradients, *problem.parameters.present)
-        judged = judged_outputs(expectation, outputs, gives_weights=True, gradients=names)
+        judged = judged_outputs(expectation.case.check, outputs, gives_weights=True, gradients=names)
         return tuple(measure_of(expectation, name, array) for name, array in judged.items() if array is not None)
 
 

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from benchmarks.soundness_tally import OUTSIDE
+from conformance.adapter import load
 from conformance.errors import NothingJudged
 from conformance.ledger import Entry, accuracy_class
-from conformance.pair import Conclusion, Pair
-from conformance.policy import ENVELOPE
-from conformance.run import Outcome, judged_again
+from conformance.pair import Conclusion, Pair, entries_for
+from conformance.run import Outcome, judged_again, policy_of
 from conformance.verdict import Diverges, Errored, Finding, Kind
 
 FINITE: tuple[Kind, ...] = ("uniform-blocked-row", "unmasked-blocked-row", "blocked-row")  # answers of a blocked row
@@ -31,8 +31,7 @@ def judged(pair: Pair, conclusion: Conclusion, ledger: Sequence[Entry]) -> str:
         return NOT_JUDGED
     if status not in ("new", "stale", "errored"):
         return status
-    entries = [entry for entry in ledger if entry.covers(pair.case.id, pair.facts, pair.subject)]
-    entries = [entry for entry in entries if entry.applies(conclusion.versions)]
+    entries = entries_for(pair, ledger, conclusion.versions)
     if isinstance(verdict, Errored) or unaccounted(pair, conclusion.outcome, entries):
         return OUTSIDE
     return HIDDEN
@@ -43,7 +42,7 @@ def unaccounted(pair: Pair, outcome: Outcome, entries: Sequence[Entry]) -> list[
     verdict = outcome.verdict
     classes = [entry for entry in entries if entry.accuracy]
     if isinstance(verdict, Diverges) and classes:
-        verdict = judged_again(pair.case, outcome, accuracy_class(ENVELOPE, classes))
+        verdict = judged_again(pair.case, outcome, accuracy_class(policy_of(load(pair.subject)), classes))
     findings = verdict.findings if isinstance(verdict, Diverges) else ()
     return [one for one in findings if not any(_tells_of(entry, one, pair.case.sharing) for entry in entries)]
 

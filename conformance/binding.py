@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from conformance.expectation import Answer, Expectation
+from conformance.expectation import Expectation, expected
 from conformance.policy import ENVELOPE
 from conformance.problem import Problem
 from conformance.reference import reference_of
 from conformance.spec import Array, Case
-from conformance.tensors import problem_of
 
 
 @lru_cache(maxsize=16)
@@ -32,8 +31,7 @@ def idle_parts(case: Case) -> tuple[str, ...]:
     parts = case.mask.parts
     if not parts or case.expect != "agree" or 0 in (case.batch, case.target_length, case.source_length):
         return ()
-    problem = problem_of(case)
-    expectation = Answer.of(problem).under(ENVELOPE)
+    problem, expectation = expected(case, ENVELOPE)
     return tuple(part for part in parts if not _binds(expectation, _without(problem, part)))
 
 

@@ -10,6 +10,7 @@ from conformance.adapter import Subject
 from conformance.dropout.judge import draws_of
 from conformance.expectation import sample_of
 from conformance.problem import Outputs, Problem
+from conformance.relations.table import relation_of
 from conformance.spec import Case, Unsupported
 from conformance.tensors import fingerprint, parameter_names
 
@@ -19,7 +20,18 @@ class InputsChangedError(ValueError):
 
 
 def limit_of(case: Case, subject: Subject) -> Unsupported | None:
-    """The documented reason why a subject cannot answer a case, or None; TypeError for anything else."""
+    """The documented reason why a subject cannot answer a case, or one of the calls of its relation; None without one.
+
+    Raises TypeError where the subject gives anything else.
+    """
+    limit = _limit(case, subject)
+    if limit is not None or case.relation is None:
+        return limit
+    limits = (_limit(problem.case, subject) for problem in relation_of(case).problems)
+    return next((one for one in limits if one is not None), None)
+
+
+def _limit(case: Case, subject: Subject) -> Unsupported | None:
     limit: Any = subject.unsupported(case)
     if limit is None or isinstance(limit, Unsupported):
         return limit
@@ -34,15 +46,18 @@ def judged_gradients(case: Case, subject: Subject) -> tuple[str, ...]:
 
 
 def answers_of(problem: Problem, subject: Subject) -> list[Outputs]:
-    """The subject's answers: one, or two to the same call, or one put together from single samples; with dropout, one
-    for each draw."""
-    if problem.case.drops:
+    """The subject's answers: one, or two to the same call, or one put together from single samples; one for each call
+    of a relation, and with dropout one for each draw."""
+    case = problem.case
+    if case.relation is not None:
+        return [attended(call, subject) for call in relation_of(case).problems]
+    if case.drops:
         return [attended(draw, subject) for draw in draws_of(problem)]
-    match problem.case.calls:
+    match case.calls:
         case "repeated":
             return [attended(problem, subject), attended(problem, subject)]
-        case "one-sample-at-a-time" if problem.case.batch > 0:
-            samples = [sample_of(problem, index) for index in range(problem.case.batch)]
+        case "one-sample-at-a-time" if case.batch > 0:
+            samples = [sample_of(problem, index) for index in range(case.batch)]
             return [_together([attended(sample, subject) for sample in samples])]
         case _:
             return [attended(problem, subject)]

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 from conformance.store import RESULTS, Run, finished_runs
 
@@ -23,11 +24,11 @@ def since_last_run(run: Run) -> str:
 def sentence(old: Mapping[str, str], new: Mapping[str, str]) -> str:
     """Pairs that began or ceased to diverge from what is known, that changed otherwise, and that came or went."""
     shared = [node for node in new if node in old]
-    changes = Counter(_change(old[node], new[node]) for node in shared)
+    changes = Counter(change(old[node], new[node]) for node in shared)
     counts = {
-        "newly failing": changes["worse"],
-        "no longer failing": changes["better"],
-        "otherwise changed": changes["other"],
+        "newly failing": changes["new"],
+        "no longer failing": changes["fixed"],
+        "otherwise changed": changes["changed"],
         "added": len(new) - len(shared),
         "not run this time": len(old) - len(shared),
     }
@@ -49,7 +50,8 @@ def statuses(folder: Path) -> dict[str, str]:
     return found
 
 
-def _change(old: str, new: str) -> str:
+def change(old: str, new: str) -> Literal["new", "fixed", "changed", "same"]:
+    """What two statuses of a pair say: it began or ceased to diverge from what is known, or changed otherwise."""
     if (old in DIVERGING) != (new in DIVERGING):
-        return "worse" if new in DIVERGING else "better"
-    return "same" if old == new else "other"
+        return "new" if new in DIVERGING else "fixed"
+    return "same" if old == new else "changed"

@@ -6,10 +6,12 @@ last the statistics of what lies inside it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
+from conformance.bounds.softmax_error import sum_error
 from conformance.deviations.statistics import statistical_findings
 from conformance.expectation import Expectation
 from conformance.measure import measure_of
@@ -17,6 +19,15 @@ from conformance.policy import FORMATS, Policy
 from conformance.problem import Outputs
 from conformance.spec import NUMPY_DTYPES, Array
 from conformance.verdict import Agrees, Diverges, Finding, Kind, Measure, Worst
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A verdict and what it was reached from: the outputs that it shows, by name, and what they were held against."""
+
+    verdict: Agrees | Diverges
+    expectation: Expectation
+    actual: Mapping[str, Array | None]
 
 
 def compare(expectation: Expectation, actual: dict[str, Array | None], policy: Policy) -> Agrees | Diverges:
@@ -43,10 +54,9 @@ def structure(expectation: Expectation, actual: Mapping[str, Array | None]) -> I
 
 
 def judged_outputs(
-    expectation: Expectation, outputs: Outputs, gives_weights: bool, gradients: tuple[str, ...]
+    check: Collection[str], outputs: Outputs, gives_weights: bool, gradients: tuple[str, ...]
 ) -> dict[str, Array | None]:
-    """What the case checks and the subject says it gives, by output name; None where it is missing."""
-    check = expectation.case.check
+    """What a case checks and the subject says it gives, by output name; None where it is missing."""
     judged: dict[str, Array | None] = {}
     if "output" in check:
         judged["attn_output"] = outputs.attn_output
@@ -148,14 +158,11 @@ def _blocked_row_kind(expectation: Expectation, name: str, actual: Array, where:
 def row_sums(expectation: Expectation, policy: Policy) -> tuple[Array, Array]:
     """Row sums [B, H, T] of the weights and their bound, infinite where a row is not judged.
 
-    They are 1: the errors of the scores cancel in the quotient, so only roundings remain.
+    They are 1, up to roundings.
     """
     storage = FORMATS[expectation.case.compute]
     softmax = policy.format(policy.softmax, storage)
-    visible = (~expectation.blocked).sum(axis=-1)
-    bound = 2 * storage.unit_roundoff + 2 * visible * storage.smallest_subnormal
-    sums = np.minimum((visible + 4) * softmax.unit_roundoff, 0.5)
-    bound = bound + sums / (1 - sums) + 4 * visible * softmax.underflow
+    bound = sum_error((~expectation.blocked).sum(axis=-1), storage, softmax, softmax.unit_roundoff)
     judged = np.isfinite(expectation.bounds["attn_weights"]).all(axis=-1) & ~expectation.fully_blocked
     return expectation.values["attn_weights"].sum(axis=-1), np.where(judged, bound, np.inf)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from conformance.policy import Policy
 from conformance.problem import Problem
 from conformance.reference import Reference, join_heads, reference_of, softmax
 from conformance.spec import Array, Case
+from conformance.tensors import problem_of
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,19 @@ class Answer:
         unmasked = softmax(forward.scores, np.zeros_like(forward.blocked))
         other = [_output(self.reference, weights) for weights in (uniform, unmasked)]
         return Expectation(case, self.reference, policy, values, bounds, exact, forward.blocked, other[0], other[1])
+
+
+@lru_cache(maxsize=8)
+def answer_of(case: Case) -> Answer:
+    """The problem of a case and its reference, shared by all that ask for them."""
+    return Answer.of(problem_of(case))
+
+
+@lru_cache(maxsize=16)
+def expected(case: Case, policy: Policy) -> tuple[Problem, Expectation]:
+    """Problem and expectation of a case, shared between the subjects of one policy."""
+    answer = answer_of(case)
+    return answer.problem, answer.under(policy)
 
 
 def sample_of(problem: Problem, index: int) -> Problem:

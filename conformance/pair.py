@@ -63,10 +63,15 @@ def conclude(pair: Pair, ledger: Sequence[Entry]) -> Conclusion:
     if isinstance(loaded, Errored):
         return Conclusion(_row(pair, "errored", _first_line(loaded), Outcome(loaded), ()), Outcome(loaded))
     outcome = examine(pair.case, loaded.subject)
-    entries = [entry for entry in ledger if entry.covers(pair.case.id, pair.facts, pair.subject)]
-    entries = [entry for entry in entries if entry.applies(loaded.versions)]
+    entries = entries_for(pair, ledger, loaded.versions)
     status, summary, shown = _status(pair, outcome, loaded.subject, entries)
     return Conclusion(_row(pair, status, summary, outcome, shown), outcome, loaded.versions)
+
+
+def entries_for(pair: Pair, ledger: Sequence[Entry], versions: Mapping[str, str]) -> list[Entry]:
+    """The entries that speak of a pair in these versions."""
+    covering = (entry for entry in ledger if entry.covers(pair.case.id, pair.facts, pair.subject))
+    return [entry for entry in covering if entry.applies(versions)]
 
 
 def crash_row(pair: Pair, message: str) -> Row:

@@ -12,11 +12,11 @@ import numpy as np
 
 from conformance.adapter import Scripted, Subject, load
 from conformance.compare import row_sums
-from conformance.expectation import Expectation, sample_of
+from conformance.expectation import Expectation, expected, sample_of
 from conformance.pair import Pair
 from conformance.problem import Problem
 from conformance.refusal import ACCIDENTS
-from conformance.run import expected, policy_of
+from conformance.run import policy_of
 from conformance.spec import Array, Case
 from conformance.tensors import parameter_names, problem_of
 

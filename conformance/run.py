@@ -5,28 +5,27 @@ from __future__ import annotations
 import time
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
 import numpy as np
 
 from conformance.adapter import Subject
 from conformance.binding import idle_parts
-from conformance.calls import InputsChangedError, answers_of, attended, judged_gradients, limit_of
-from conformance.compare import compare, judged_outputs
+from conformance.calls import InputsChangedError, answers_of, judged_gradients, limit_of
+from conformance.compare import Judgement, compare, judged_outputs
 from conformance.dropout.judge import judge_draws
 from conformance.errors import NothingJudged
-from conformance.expectation import Answer, Expectation
+from conformance.expectation import answer_of, expected
 from conformance.policy import ENVELOPE, Policy
-from conformance.problem import Outputs, Problem
+from conformance.problem import Outputs
 from conformance.refusal import ACCIDENTS, accepted, refused
 from conformance.relations.check import expectations, hold
 from conformance.relations.table import relation_of
 from conformance.spec import Array, Case, Unsupported
 from conformance.tensors import problem_of
-from conformance.verdict import Agrees, Diverges, Errored, Verdict
+from conformance.verdict import Agrees, Diverges, Errored, Finding, Verdict
 
 DROPPED = "dropped: a subject that ignores its {parts} mask could not be caught by this generated case"
 
@@ -63,20 +62,18 @@ def _examined(case: Case, subject: Subject, seconds: dict[str, float]) -> Outcom
             return Outcome(limit)
         if not case.source.entry and (idle := idle_parts(case)):
             return Outcome(Unsupported(DROPPED.format(parts=" and ".join(idle))))
-        if case.relation is not None:
-            return _related(case, subject, seconds)
         if case.expect == "raises":
             return Outcome(_refusal(case, subject, seconds), seconds=seconds)
         with _timed(seconds, "reference"):
-            problem, expectation = expected(case, policy_of(subject))
+            _prepare(case, policy_of(subject))
         with _timed(seconds, "subject"):
-            answers = answers_of(problem, subject)
+            answers = answers_of(answer_of(case).problem, subject)
         with _timed(seconds, "compare"):
-            return _judged(case, subject, expectation, answers, seconds)
+            return _judged(case, subject, answers, seconds)
     except KeyboardInterrupt:
         raise
     except InputsChangedError as error:
-        for kept in (_answer, expected, relation_of, expectations):
+        for kept in (answer_of, expected, relation_of, expectations):
             kept.cache_clear()
         return Outcome(errored(error), seconds=seconds)
     except BaseException as error:  # SystemExit, or an outcome of pytest, from within a subject is no verdict of ours
@@ -89,16 +86,12 @@ def policy_of(subject: Subject) -> Policy:
     return policy
 
 
-@lru_cache(maxsize=8)
-def _answer(case: Case) -> Answer:
-    return Answer.of(problem_of(case))
-
-
-@lru_cache(maxsize=16)
-def expected(case: Case, policy: Policy) -> tuple[Problem, Expectation]:
-    """Problem and expectation of a case, shared between the subjects of one policy."""
-    answer = _answer(case)
-    return answer.problem, answer.under(policy)
+def _prepare(case: Case, policy: Policy) -> None:
+    """Have at hand what the answers will be held against: subjects of one policy share it."""
+    if case.relation is None:
+        expected(case, policy)
+    else:
+        expectations(case, policy)
 
 
 def errored(error: BaseException) -> Errored:
@@ -122,43 +115,20 @@ def _refusal(case: Case, subject: Subject, seconds: dict[str, float]) -> Verdict
         return Diverges((accepted(case, outputs, policy_of(subject)),))
 
 
-def _related(case: Case, subject: Subject, seconds: dict[str, float]) -> Outcome:
-    """The calls of a relation, and whether they keep it."""
-    policy = policy_of(subject)
-    with _timed(seconds, "reference"):
-        problems, calls = relation_of(case).problems, expectations(case, policy)
-    limits = (limit_of(problem.case, subject) for problem in problems)
-    limit = next((one for one in limits if one is not None), None)
-    if limit is not None:
-        return Outcome(limit)
-    with _timed(seconds, "subject"):
-        answers = [attended(problem, subject) for problem in problems]
+def _judged(case: Case, subject: Subject, answers: list[Outputs], seconds: dict[str, float]) -> Outcome:
     gradients = judged_gradients(case, subject)
-    judged = tuple(
-        judged_outputs(call, outputs, subject.gives_weights, gradients)
-        for call, outputs in zip(calls, answers, strict=True)
-    )
-    with _timed(seconds, "compare"):
-        verdict, expectation, actual = hold(case, judged, policy)
-    if isinstance(verdict, Diverges):
-        return Outcome(verdict, _tensors(expectation, actual, verdict), seconds, judged)
-    return Outcome(verdict, {}, seconds)
-
-
-def _judged(
-    case: Case, subject: Subject, expectation: Expectation, answers: list[Outputs], seconds: dict[str, float]
-) -> Outcome:
-    gradients = judged_gradients(case, subject)
-    judged = tuple(judged_outputs(expectation, outputs, subject.gives_weights, gradients) for outputs in answers)
+    judged = tuple(judged_outputs(case.check, outputs, subject.gives_weights, gradients) for outputs in answers)
     if not any(judged):
         return Outcome(Unsupported(f"gives none of what the case checks: {', '.join(case.check)}"), seconds=seconds)
-    bounds = [expectation.bounds[name] for name in judged[0]]
-    if all(bound.size and not np.isfinite(bound).any() for bound in bounds):
+    found = _judgement(case, judged, policy_of(subject))
+    bounds = [found.expectation.bounds[name] for name in found.actual]
+    if isinstance(found.verdict, Agrees) and not bounds:
+        raise NothingJudged(f"nothing that the case checks is compared: {', '.join(case.check)}")
+    if bounds and all(bound.size and not np.isfinite(bound).any() for bound in bounds):
         raise NothingJudged("no element of this case can be judged: every bound overflows; choose smaller numbers")
-    verdict, shown, against = _verdict(expectation, judged, policy_of(subject))
-    if isinstance(verdict, Diverges):
-        return Outcome(verdict, _tensors(against, judged[shown], verdict), seconds, judged)
-    return Outcome(verdict, {}, seconds)
+    if isinstance(found.verdict, Diverges):
+        return Outcome(found.verdict, _tensors(found, found.verdict.findings), seconds, judged)
+    return Outcome(found.verdict, {}, seconds)
 
 
 def judged_again(case: Case, outcome: Outcome, policy: Policy) -> Agrees | Diverges:
@@ -167,31 +137,29 @@ def judged_again(case: Case, outcome: Outcome, policy: Policy) -> Agrees | Diver
     Raises ValueError where that policy leaves nothing to judge.
     """
     with np.errstate(all="ignore"):
-        if case.relation is not None:
-            return hold(case, outcome.judged, policy)[0]
-        _, expectation = expected(case, policy)
-        return _verdict(expectation, outcome.judged, policy)[0]
+        return _judgement(case, outcome.judged, policy).verdict
 
 
-def _verdict(
-    expectation: Expectation, judged: Sequence[dict[str, Array | None]], policy: Policy
-) -> tuple[Agrees | Diverges, int, Expectation]:
-    """The verdict of the first call that diverges, else of the first call; which call that is, and its expectation."""
-    if expectation.case.drops:
-        drawn = judge_draws(expectation.case, judged, policy)
-        return drawn.verdict, drawn.shown, drawn.expectation
-    verdicts = [compare(expectation, outputs, policy) for outputs in judged]
-    shown = next((index for index, verdict in enumerate(verdicts) if isinstance(verdict, Diverges)), 0)
-    verdict = verdicts[shown]
-    if isinstance(verdict, Diverges) and shown > 0:  # the first call was right
-        verdict = replace(verdict, findings=tuple(replace(one, kind="unstable") for one in verdict.findings))
-    return verdict, shown, expectation
+def _judgement(case: Case, judged: Sequence[dict[str, Array | None]], policy: Policy) -> Judgement:
+    """The judgement on the outputs of every call."""
+    if case.relation is not None:
+        return hold(case, judged, policy)
+    if case.drops:
+        return judge_draws(case, judged, policy)
+    _, expectation = expected(case, policy)
+    found = [Judgement(compare(expectation, outputs, policy), expectation, outputs) for outputs in judged]
+    diverging = next((one for one in found if isinstance(one.verdict, Diverges)), found[0])
+    if isinstance(diverging.verdict, Diverges) and diverging is not found[0]:  # the first call was right
+        findings = tuple(replace(one, kind="unstable") for one in diverging.verdict.findings)
+        return replace(diverging, verdict=replace(diverging.verdict, findings=findings))
+    return diverging
 
 
-def _tensors(expectation: Expectation, actual: Mapping[str, Array | None], verdict: Diverges) -> dict[str, Array]:
+def _tensors(judgement: Judgement, findings: Sequence[Finding]) -> dict[str, Array]:
+    expectation = judgement.expectation
     found: dict[str, Array] = {"blocked": expectation.blocked}
-    for name in dict.fromkeys(finding.output for finding in verdict.findings):
-        array = actual.get(name)
+    for name in dict.fromkeys(finding.output for finding in findings):
+        array = judgement.actual.get(name)
         if array is not None and array.shape == expectation.values[name].shape:
             found[f"{name}/actual"] = array.astype(np.float64)
             found[f"{name}/expected"] = expectation.values[name].astype(np.float64)

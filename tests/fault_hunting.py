@@ -16,11 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from conformance.adapter import Subject
-from conformance.calls import answers_of, attended
+from conformance.calls import answers_of
 from conformance.casefile import read_case_file
 from conformance.casefolder import case_files
 from conformance.problem import Outputs, Problem
-from conformance.relations.table import relation_of
 from conformance.run import examine
 from conformance.spec import Array, Case
 from conformance.tensors import problem_of
@@ -124,16 +123,9 @@ def answers(problem: Problem, subject: Subject) -> Answers:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
-            if problem.case.relation is None:
-                return answers_of(problem, subject)
-            return [attended(call, subject) for call in _calls_of(problem.case)]
+            return answers_of(problem, subject)
         except Exception:  # noqa: BLE001  # whatever a fault raises is its answer
             return None
-
-
-@cache
-def _calls_of(case: Case) -> tuple[Problem, ...]:
-    return relation_of(case).problems
 
 
 @cache

@@ -8,11 +8,11 @@ from enum import Enum
 
 import numpy as np
 
+from conformance.expectation import expected
 from conformance.measure import ASSERT_CLOSE
 from conformance.policy import ENVELOPE
 from conformance.problem import Outputs
 from conformance.relations.check import expectations
-from conformance.run import expected
 from conformance.spec import NUMPY_DTYPES, Array, Case
 
 Answers = list[Outputs] | None  # of every call that a case makes; None where one raised

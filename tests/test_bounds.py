@@ -11,10 +11,10 @@ import pytest
 
 from conformance.bounds.outputs import bounds_of
 from conformance.casefile import read_case_file
+from conformance.expectation import expected
 from conformance.policy import ENVELOPE, FORMATS, Policy
 from conformance.problem import Problem
 from conformance.reference import reference_of
-from conformance.run import expected
 from conformance.spec import Array, Data, Explicit, Mask, Padding
 from conformance.tensors import problem_of
 from tests.drawn_problems import case_like, drawn_problem, with_numbers

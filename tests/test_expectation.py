@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from conformance.exactness import exact_outputs, exact_product, exact_sum, unit_exponent
-from conformance.expectation import Answer, sample_of, written_values
+from conformance.expectation import Answer, expected, sample_of, written_values
 from conformance.policy import ENVELOPE, Policy
 from conformance.reference import reference_of
-from conformance.run import expected, judge
+from conformance.run import judge
 from conformance.spec import Additive, Case, Data, Explicit, Literals, Mask, Padding
 from conformance.tensors import problem_of
 from conformance.verdict import Agrees, Diverges, Errored

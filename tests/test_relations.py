@@ -152,11 +152,11 @@ def test_appended_keys_must_be_exactly_nothing() -> None:
         outputs = attend_per_head(problem)
         gradients = {f"{name}.gradient": array for name, array in outputs.gradients.items()}
         judged.append({"attn_output": outputs.attn_output, "attn_weights": outputs.attn_weights, **gradients})
-    assert isinstance(hold(case, judged, ENVELOPE)[0], Agrees)
+    assert isinstance(hold(case, judged, ENVELOPE).verdict, Agrees)
     weights = judged[1]["attn_weights"].copy()
     assert weights.shape[-1] == case.source_length + APPENDED
     weights[0, 0, 0, -1] = 1e-45
-    verdict = hold(case, [judged[0], judged[1] | {"attn_weights": weights}], ENVELOPE)[0]
+    verdict = hold(case, [judged[0], judged[1] | {"attn_weights": weights}], ENVELOPE).verdict
     assert isinstance(verdict, Diverges)
     assert [(one.output, one.kind, one.count) for one in verdict.findings] == [("attn_weights", "relation", 1)]
 
@@ -197,6 +197,7 @@ REFUSED: Mapping[str, str] = {
     "{relation: scores-shifted, bias: false}": "changes the key bias",
     "{relation: scores-shifted, bias_kv: true}": "does not hold with bias_kv",
     "{relation: conservation, sharing: key-value}": "needs inputs of their own",
+    "{relation: conservation, check: [weights]}": "compares outputs and gradients",
     "{relation: keys-permuted, calls: repeated}": "needs calls once",
     "{relation: conservation, num_heads: 1, given: {query: [[[1]]]}, expected: {attn_output: [[[1]]]}}": "no outputs",
     "{relation: conservation, data: {poison: 100.0}, mask: {causal: top-left}}": "poison would be in all",

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from conformance.expectation import expected
 from conformance.policy import ENVELOPE, Policy
 from conformance.problem import Outputs, Problem
-from conformance.run import errored, examine, expected, judge, judged_again, policy_of, unsupported_reason
+from conformance.run import errored, examine, judge, judged_again, policy_of, unsupported_reason
 from conformance.spec import Array, Case, Data, Explicit, Literals, Mask, Unsupported
 from conformance.tensors import problem_of
 from conformance.verdict import Agrees, Diverges, Errored

@@ -18,7 +18,7 @@ from conformance.bounds.running_error import (
     factors,
     term_count,
 )
-from conformance.bounds.softmax_error import exponent_error, normalised, softmax_hull, widest_exponent
+from conformance.bounds.softmax_error import exponent_error, normalised, softmax_hull, sum_error, widest_exponent
 from conformance.extended import roundoff
 from conformance.policy import FORMATS, Format, Policy
 from conformance.reference import Forward, join_heads, split_heads
@@ -132,15 +132,10 @@ class ForwardGraph:
         return self.rules.store(after, 1.0) if self.policy.flash else self.rules.store(after)
 
     def drift(self, weights: Pair) -> Array:
-        """How far the sum of each row of normalised weights may be from that of the reference, [B, H, T, 1]: the errors
-        of the scores cancel in the quotient, so only the roundings of sum, division and storing remain."""
-        softmax, storage, reached = self.arithmetic("softmax"), self.rules.storage, weights.magnitude
-        roundings = storage.unit_roundoff * reached + storage.underflow + softmax.underflow
-        own = np.where(reached > 0, roundings, 0).sum(axis=-1, keepdims=True)
-        sums = (self.terms + 3 + 2 * self.rescalings) * self.rules.roundoff(softmax)
-        return np.asarray(
-            np.minimum(weights.error.sum(axis=-1, keepdims=True), own + sums / np.maximum(1 - sums, 1e-9))
-        )
+        """How far the sum of each row of normalised weights may be from that of the reference, [B, H, T, 1]."""
+        softmax = self.arithmetic("softmax")
+        roundings = sum_error(self.terms, self.rules.storage, softmax, self.rules.roundoff(softmax), self.rescalings)
+        return np.asarray(np.minimum(weights.error.sum(axis=-1, keepdims=True), roundings))
 
     # Stages -------------------------------------------------------------------------------------------------------
 

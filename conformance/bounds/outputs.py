@@ -11,7 +11,7 @@ import numpy as np
 
 from conformance.bounds.backward import BackwardGraph
 from conformance.bounds.forward import ForwardGraph
-from conformance.bounds.running_error import NOT_JUDGED
+from conformance.bounds.running_error import NOT_JUDGED, Pair
 from conformance.policy import Policy
 from conformance.reference import Reference
 from conformance.spec import Array, Case
@@ -22,12 +22,17 @@ def bounds_of(case: Case, reference: Reference, policy: Policy) -> dict[str, Arr
 
     0 asks for equality; infinity means that the element may overflow and is not judged.
     """
-    graph = ForwardGraph.of(case, reference.forward, policy)
+    pairs = outputs_of(ForwardGraph.of(case, reference.forward, policy), BackwardGraph, reference)
+    return {name: np.where(pair.error >= NOT_JUDGED, np.inf, pair.error) for name, pair in pairs.items()}
+
+
+def outputs_of(graph: ForwardGraph, backward: type[BackwardGraph], reference: Reference) -> dict[str, Pair]:
+    """Every output of ``reference.outputs()`` at the end of a graph, which the graph's rules have walked."""
     stages = graph.run()
     found = {"attn_output": stages.attn_output, "attn_weights": stages.attn_weights}
     if reference.forward.kept.weights is not None:
         found["dropped_weights"] = stages.dropped_weights
     if reference.backward is not None:
-        gradients = BackwardGraph(graph, stages, reference.backward).run()
+        gradients = backward(graph, stages, reference.backward).run()
         found |= {f"{name}.gradient": gradients[name] for name in reference.backward.gradients}
-    return {name: np.where(pair.error >= NOT_JUDGED, np.inf, pair.error) for name, pair in found.items()}
+    return found

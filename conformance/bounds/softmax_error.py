@@ -85,6 +85,14 @@ def normalised(rules: Rules, weights: Array, hull: Array, terms: Array, arithmet
     return np.minimum(error, trivial) + 4 * arithmetic.underflow
 
 
+def sum_error(terms: Array, storage: Format, arithmetic: Format, roundoff: float, rescalings: int = 0) -> Array:
+    """How far the stored weights of a row may sum to something else than 1, by its number of ``terms``: the errors of
+    the scores cancel in the quotient, so only the roundings of sum, division and storing remain."""
+    sums = np.minimum((terms + 4 + 2 * rescalings) * roundoff, 0.5)
+    tiny = terms * (2 * storage.underflow + 4 * arithmetic.underflow)
+    return np.asarray(2 * storage.unit_roundoff + tiny + sums / (1 - sums))
+
+
 def rebuilt_weights(
     rules: Rules, weights: Array, scores: Pair, blocked: Array, arithmetic: Format, exponential: float
 ) -> Array:

@@ -40,7 +40,7 @@ def relation_complaints(
     name, least = _LEAST.get(relation, ("batch", 0))
     if sizes[name] < least:
         yield Complaint(("relation", name), (), f"relation {relation} needs {name} of {least} or more")
-    yield from _of_numbers(relation, values["data"], literals)
+    yield from _compared(relation, values, literals)
     if relation == "keys-appended":
         yield from _appended(values["mask"])
     if relation == "scores-shifted" and not values["bias"]:
@@ -51,10 +51,13 @@ def relation_complaints(
                 yield Complaint(("relation", extra), (), f"relation {relation} does not hold with {extra}")
 
 
-def _of_numbers(relation: str, data: Mapping[str, Any], literals: Literals | None) -> Iterator[Complaint]:
+def _compared(relation: str, values: Mapping[str, Any], literals: Literals | None) -> Iterator[Complaint]:
     if literals is not None and literals.expected:
         yield Complaint(("relation",), (), f"relation {relation} compares calls: no outputs can be written for it")
-    if relation == "conservation" and data.get("poison") is not None:
+    if relation == "conservation" and set(values["check"]) <= {"weights"}:
+        message = "relation conservation compares outputs and gradients: check one of them"
+        yield Complaint(("check", "relation"), (), message)
+    if relation == "conservation" and values["data"].get("poison") is not None:
         yield Complaint(("data", "relation"), (), "relation conservation makes all values one: poison would be in all")
 
 

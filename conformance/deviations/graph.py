@@ -14,6 +14,7 @@ import numpy as np
 
 from conformance.bounds.backward import BackwardGraph
 from conformance.bounds.forward import ForwardGraph
+from conformance.bounds.outputs import outputs_of
 from conformance.bounds.running_error import Pair, Rules
 from conformance.bounds.softmax_error import largest_score
 from conformance.deviations.rules import LIMIT, DeviationRules, faint, squared
@@ -30,15 +31,8 @@ def deviations_of(case: Case, reference: Reference, policy: Policy) -> dict[str,
     Infinite where the statistics do not hold, 0 where nothing is rounded.
     """
     with np.errstate(all="ignore"):  # NaN marks what has left the statistics, and everything that it enters
-        graph = ForwardDeviation.of(case, reference.forward, policy)
-        stages = graph.run()
-        found = {"attn_output": stages.attn_output, "attn_weights": stages.attn_weights}
-        if reference.forward.kept.weights is not None:
-            found["dropped_weights"] = stages.dropped_weights
-        if reference.backward is not None:
-            gradients = BackwardDeviation(graph, stages, reference.backward).run()
-            found |= {f"{name}.gradient": gradients[name] for name in reference.backward.gradients}
-        return {name: np.where(np.isfinite(pair.error), pair.error, np.inf) for name, pair in found.items()}
+        pairs = outputs_of(ForwardDeviation.of(case, reference.forward, policy), BackwardDeviation, reference)
+        return {name: np.where(np.isfinite(pair.error), pair.error, np.inf) for name, pair in pairs.items()}
 
 
 class ForwardDeviation(ForwardGraph):

@@ -16,7 +16,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from conformance.compare import compare, row_sums, worst_element
+from conformance.compare import Judgement, compare, row_sums, worst_element
 from conformance.dropout.chances import FALSE_ALARM, allowed, surprise
 from conformance.dropout.masks import Masks, copies, from_output, from_weights
 from conformance.dropout.means import means_of, output_dropped
@@ -35,15 +35,6 @@ AXES = ("calls", "samples", "heads", "queries", "keys")  # over which dropout is
 NUMBERS = ("value", "row-sum", "blocked-weight", "inexact")
 UNREADABLE = ("missing", "shape", "nonfinite", "nan-blocked-row")
 Answer = dict[str, Array | None]
-
-
-@dataclass(frozen=True)
-class Judged:
-    """A verdict, the draw that it shows, and what that draw was compared with."""
-
-    verdict: Agrees | Diverges
-    shown: int
-    expectation: Expectation
 
 
 @dataclass(frozen=True)
@@ -66,7 +57,7 @@ def _scene(case: Case, policy: Policy) -> Scene:
     return Scene(problem_of(case), policy)
 
 
-def judge_draws(case: Case, answers: Sequence[Answer], policy: Policy) -> Judged:
+def judge_draws(case: Case, answers: Sequence[Answer], policy: Policy) -> Judgement:
     """The verdict on one answer for each of :func:`draws_of`.
 
     Raises ValueError when a case is too small to tell whether the output is dropped as well as the weights.
@@ -89,17 +80,17 @@ def judge_draws(case: Case, answers: Sequence[Answer], policy: Policy) -> Judged
     return replace(shown, verdict=Agrees(shown.verdict.measures, note))
 
 
-def _broken(scene: Scene, answers: Sequence[Answer]) -> Judged | None:
+def _broken(scene: Scene, answers: Sequence[Answer]) -> Judgement | None:
     """The first draw that is not all there and finite: it has nothing to reveal. Weights are then judged by structure
     alone, since whether they are those after dropout is not known."""
     expectation = scene.anything[1]
-    for draw, answer in enumerate(answers):
+    for answer in answers:
         if all(_readable(expectation, name, array) for name, array in answer.items()):
             continue
         verdict = compare(expectation, answer, scene.policy)
         if isinstance(verdict, Diverges) and any(one.kind in UNREADABLE for one in verdict.findings):
             found = [one for one in verdict.findings if one.output != "attn_weights" or one.kind not in NUMBERS]
-            return Judged(replace(verdict, findings=tuple(found)), draw, expectation)
+            return Judgement(replace(verdict, findings=tuple(found)), expectation, answer)
     return None
 
 
@@ -150,17 +141,17 @@ def _before(scene: Scene, returned: Sequence[Array]) -> bool:
     return all(bool((one | np.isinf(bound) | blocked).all() and two.all()) for one, two in zip(near, sums, strict=True))
 
 
-def _compared(scene: Scene, answers: Sequence[Answer], convention: _Convention) -> Judged:
+def _compared(scene: Scene, answers: Sequence[Answer], convention: _Convention) -> Judgement:
     """The first draw that diverges from the reference under the same dropout, among those worth the reference; or the
     first draw of all."""
     masks = convention.masks
     draws = range(len(answers)) if masks is None else dict.fromkeys((0, *masks.odd[:1]))
-    judged: list[Judged] = []
+    judged: list[Judgement] = []
     for draw in draws:
         expectation = scene.anything[convention.output_dropped] if masks is None else scene.expected(masks.kept[draw])
         if convention.weights_after:
             expectation = _after(expectation)
-        judged.append(Judged(compare(expectation, answers[draw], scene.policy), draw, expectation))
+        judged.append(Judgement(compare(expectation, answers[draw], scene.policy), expectation, answers[draw]))
     return next((one for one in judged if isinstance(one.verdict, Diverges)), judged[0])
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from conformance.bounds.running_error import Pair
 from conformance.dropout.kept import Kept, factor
-from conformance.expectation import Answer, Expectation
+from conformance.expectation import Answer, Expectation, answer_of
 from conformance.policy import Policy
 from conformance.problem import Problem
 from conformance.reference import Forward
@@ -31,7 +31,7 @@ class Scene:
     @cached_property
     def forward(self) -> Forward:
         """The forward pass without dropout."""
-        return Answer.of(self.problem).reference.forward
+        return answer_of(self.problem.case).reference.forward
 
     @cached_property
     def everything(self) -> tuple[Expectation, Expectation]:

@@ -8,9 +8,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from conformance.compare import structure, worst_element
+from conformance.compare import Judgement, structure, worst_element
 from conformance.deviations.statistics import statistical_findings
-from conformance.expectation import Answer, Expectation
+from conformance.expectation import Answer, Expectation, answer_of
 from conformance.measure import measure_of
 from conformance.policy import Policy
 from conformance.relations.table import Named, relation_of
@@ -39,14 +39,12 @@ def expectations(case: Case, policy: Policy) -> tuple[Expectation, ...]:
 
 @lru_cache(maxsize=4)
 def _answers(case: Case) -> tuple[Answer, ...]:
-    return tuple(Answer.of(problem) for problem in relation_of(case).problems)
+    own = answer_of(case)
+    return tuple(own if problem is own.problem else Answer.of(problem) for problem in relation_of(case).problems)
 
 
-def hold(
-    case: Case, judged: Sequence[Judged], policy: Policy
-) -> tuple[Agrees | Diverges, Expectation, dict[str, Array]]:
-    """The verdict on the outputs of every call, and what it was reached from: the right side's view as expectation,
-    the left side's as what came.
+def hold(case: Case, judged: Sequence[Judged], policy: Policy) -> Judgement:
+    """The judgement on the outputs of every call: the left side's view, held against the right side's.
 
     A view that does not exist on both sides is not compared. NaN on both sides is the same answer: that it is wrong
     is for another case to say.
@@ -54,7 +52,7 @@ def hold(
     calls = expectations(case, policy)
     malformed = tuple(one for call, outputs in zip(calls, judged, strict=True) for one in structure(call, outputs))
     if malformed:
-        return Diverges(malformed), calls[0], {}
+        return Judgement(Diverges(malformed), calls[0], {})
     sides, outputs = _sides(case, calls, judged), [_wide(call, one) for call, one in zip(calls, judged, strict=True)]
     relation, split = relation_of(case), len(relation_of(case).left.problems)
     left, right = relation.left.view(outputs[:split]), relation.right.view(outputs[split:])
@@ -67,7 +65,7 @@ def hold(
         measures.append(measure_of(expectation, name, array))
         findings += list(_broken(expectation, name, array)) or _unlikely(expectation, measures[-1], array)
     verdict = Diverges(tuple(findings), tuple(measures)) if findings else Agrees(tuple(measures))
-    return verdict, expectation, actual
+    return Judgement(verdict, expectation, actual)
 
 
 def _sides(case: Case, calls: Sequence[Expectation], judged: Sequence[Judged]) -> Sides:

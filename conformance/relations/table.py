@@ -12,14 +12,13 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from conformance.expectation import sample_of
+from conformance.expectation import answer_of, sample_of
 from conformance.extended import product
 from conformance.problem import MaskArrays, Parameters, Problem
 from conformance.reference import flat, join_heads, reference_of, sum_groups
 from conformance.relations.masks import keys_taken, longer, permuted_heads
 from conformance.seeds import generator
 from conformance.spec import Array, Case
-from conformance.tensors import problem_of
 from conformance.vocabulary import Relation as RelationName
 
 APPENDED = 3  # blocked keys
@@ -56,7 +55,7 @@ class Relation:
         return self.left.problems + self.right.problems
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=256)
 def relation_of(case: Case) -> Relation:
     """The relation that a case asks for.
 
@@ -64,7 +63,7 @@ def relation_of(case: Case) -> Relation:
     """
     if case.relation is None:
         raise ValueError(f"{case.id} asks for no relation")
-    return _RELATIONS[case.relation](problem_of(case))
+    return _RELATIONS[case.relation](answer_of(case).problem)
 
 
 def _first(outputs: Sequence[Named]) -> dict[str, Array]:

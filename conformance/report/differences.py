@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from conformance.changes import DIVERGING
+from conformance.changes import DIVERGING, change
 from conformance.report.elements import row_ratio
 from conformance.report.text import clipped, plural, ratio_text
 from conformance.store import Row, Run
@@ -64,12 +64,13 @@ def differences(old: Run, new: Run) -> tuple[Difference, ...]:
 def _kind(old: Row | None, new: Row) -> Kind | None:
     if old is None:
         return "new" if new.status in DIVERGING else "added"
-    if (old.status in DIVERGING) != (new.status in DIVERGING):
-        return "new" if new.status in DIVERGING else "fixed"
+    found = change(old.status, new.status)
+    if found in ("new", "fixed"):
+        return found
     factor = Difference("changed", old, new).factor
     if factor >= FACTOR or factor <= 1 / FACTOR:
         return "worse" if factor > 1 else "better"
-    return None if old.status == new.status else "changed"
+    return None if found == "same" else found
 
 
 def difference_lines(old: Run, new: Run, shown: int = 10, width: int = 140) -> Iterator[str]:
