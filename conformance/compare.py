@@ -91,8 +91,9 @@ def _numbers(expectation: Expectation, name: str, array: Array, policy: Policy) 
         kind, text = _blocked_row_kind(expectation, name, actual, in_rows)
         yield from _finding(expectation, name, kind, in_rows, actual, text)
     wrong, inexact = wrong & ~rows, inexact & ~rows
-    yield from _finding(expectation, name, "inexact", inexact, actual, "must be bit-equal: every step is exact here")
-    nonfinite = wrong & ~np.isfinite(actual)
+    nonfinite = (wrong | inexact) & ~np.isfinite(actual)
+    unequal = inexact & ~nonfinite
+    yield from _finding(expectation, name, "inexact", unequal, actual, "must be bit-equal: every step is exact here")
     yield from _finding(expectation, name, "nonfinite", nonfinite, actual, "is not finite where the reference is")
     zero = wrong & ~nonfinite & (bound == 0) & (expected == 0)
     where = "at a blocked position" if name == "attn_weights" else "where nothing that is not masked contributes"

@@ -15,8 +15,8 @@ def facts_of(case: Case) -> dict[str, Any]:
     """Facts by name, each a string, number or Boolean.
 
     ``blocked_rows`` tells how many rows have every key blocked: ``none``, ``heads`` (only in some heads), ``some`` or
-    ``all``. ``blocked_by`` tells what blocks them: ``boolean``, ``minus-inf`` or ``both`` (``none`` without such rows).
-    ``blocked_queries`` tells whose they are: ``past-the-end`` when all are of queries padded on the right, ``others``
+    ``all``. ``blocked_by`` tells what blocks them: ``boolean`` where Booleans block each whole, ``minus-inf`` where −∞
+    alone blocks every key of some row, else ``both`` (``none`` without such rows). ``blocked_queries`` tells whose they are: ``past-the-end`` when all are of queries padded on the right, ``others``
     when some are not. ``batch_heads`` compares the two axes that a mask without heads may confuse: ``one`` sample,
     ``equal`` sizes, or ``different`` ones. ``heads_are_length`` tells whether several heads are as many as
     the queries or the keys.
@@ -94,7 +94,8 @@ def _blocked_rows(case: Case, mask: MaskArrays) -> tuple[str, str, str]:
     queries = "past-the-end" if _past_the_end(mask)[rows].all() else "others"
     if _all_keys(boolean)[rows].all():
         return amount, "boolean", queries
-    return amount, "minus-inf" if _all_keys(infinite)[rows].all() else "both", queries
+    alone = _all_keys(infinite & ~boolean)
+    return amount, "minus-inf" if alone.any() else "both", queries
 
 
 def _past_the_end(mask: MaskArrays) -> Array:

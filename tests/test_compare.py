@@ -236,3 +236,21 @@ def test_a_case_is_compared_with_empty_outputs_too() -> None:
     case: Case = case_like("compare", target_length=0)
     expectation = Answer.of(problem_of(case)).under(ENVELOPE)
     assert isinstance(compare(expectation, right(expectation), ENVELOPE), Agrees)
+
+
+def test_what_is_not_finite_is_said_to_be_so_where_every_step_is_exact_too() -> None:
+    """Even where the bound overflows: exact elements are judged by equality."""
+    expectation = expectation_of()
+    name = "attn_output"
+    exact = replace(
+        expectation,
+        exact=frozenset({name}),
+        bounds=expectation.bounds | {name: np.full(expectation.bounds[name].shape, np.inf)},
+    )
+    actual = expectation.values[name].astype(np.float32)
+    exact = replace(exact, values=exact.values | {name: actual.astype(np.float64)})
+    spoilt = actual.copy()
+    spoilt[0, 0, 0], spoilt[0, 0, 1] = np.nan, spoilt[0, 0, 1] + 1
+    verdict = compare(exact, {name: spoilt}, ENVELOPE)
+    assert isinstance(verdict, Diverges)
+    assert {(one.kind, one.count) for one in verdict.findings} == {("nonfinite", 1), ("inexact", 1)}

@@ -106,7 +106,17 @@ def test_facts_follow_the_case(tmp_path: Path, written: str, expected: dict[str,
         (
             "mask: {explicit: {pattern: rows, indices: [1]}, additive: {minus_inf: {pattern: rows, indices: [0]}}}",
             "some",
+            "minus-inf",
+        ),
+        (
+            "mask: {explicit: {pattern: keys, indices: [1]}, additive: {minus_inf: {pattern: rows, indices: [0]}}}",
+            "some",
             "both",
+        ),
+        (
+            "mask: {explicit: {pattern: rows, indices: [0]}, additive: {minus_inf: {pattern: rows, indices: [0]}}}",
+            "some",
+            "boolean",
         ),
     ],
 )
