@@ -16,10 +16,10 @@ def facts_of(case: Case) -> dict[str, Any]:
 
     ``blocked_rows`` tells how many rows have every key blocked: ``none``, ``heads`` (only in some heads), ``some`` or
     ``all``. ``blocked_by`` tells what blocks them: ``boolean`` where Booleans block each whole, ``minus-inf`` where −∞
-    alone blocks every key of some row, else ``both`` (``none`` without such rows). ``blocked_queries`` tells whose they are: ``past-the-end`` when all are of queries padded on the right, ``others``
-    when some are not. ``batch_heads`` compares the two axes that a mask without heads may confuse: ``one`` sample,
-    ``equal`` sizes, or ``different`` ones. ``heads_are_length`` tells whether several heads are as many as
-    the queries or the keys.
+    alone blocks every key of some row, else ``both`` (``none`` without such rows). ``blocked_queries`` tells whose they
+    are: ``past-the-end`` when all are of queries padded on the right, ``others`` when some are not. ``batch_heads``
+    compares the two axes that a mask without heads may confuse: ``one`` sample, ``equal`` sizes, or ``different`` ones.
+    ``heads_are_length`` tells whether several heads are as many as the queries or the keys.
     """
     mask = mask_arrays(case, NUMPY_DTYPES[case.storage])
     rows, by, queries = _blocked_rows(case, mask)
