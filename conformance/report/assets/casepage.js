@@ -1,6 +1,6 @@
 // The page of one (case, subject).
 import { byId, el, isolated, plural } from "./dom.js";
-import { fact, meanings, nameParts, rowOf, symbols } from "./data.js";
+import { fact, meanings, nameParts, rowOf, since, symbols } from "./data.js";
 import { heatSection } from "./heatsection.js";
 import { maskPictures } from "./maskpicture.js";
 import { matches } from "./overview.js";
@@ -136,6 +136,7 @@ function heading(row) {
     ),
     el("h1", {}, suite ? isolated(suite, "topic") : null, isolated(rest)),
     el("p", { class: "by" }, isolated(row.subject, "subject"), " · ", isolated(`${file}:${line}`, "where")),
+    row.change ? el("p", { class: "since" }, el("strong", {}, row.change), " since ", isolated(since)) : null,
     why ? el("p", { class: "why" }, isolated(why)) : null,
     el("p", { class: "command" }, el("code", {}, isolated(reproduceCommand(row)))),
   ].filter(Boolean);

@@ -1,6 +1,6 @@
 // Chips that write words into the search box.
 import { byId, count, el } from "./dom.js";
-import { rows, statuses, symbols } from "./data.js";
+import { changes, rows, statuses, symbols } from "./data.js";
 import { wordFor, wordsOf } from "./search.js";
 
 const SHOWN = 8;
@@ -16,6 +16,7 @@ function facets() {
       false,
       statuses.map((status) => [status, tally(rows, (row) => [row.status]).get(status) ?? 0]),
     ],
+    ["changed", "changed", false, changes.map((kind) => [kind, tally(rows, (row) => [row.change]).get(kind) ?? 0])],
     ["kind", "kind", true, most(tally(some, (row) => row.kinds))],
     ["dtype", "dtype", true, most(tally(rows, (row) => [row.case.facts.dtype]))],
     ["mask", "mask", false, most(tally(some, (row) => String(row.case.facts.mask ?? "none").split("+")))],
