@@ -29,12 +29,12 @@ def _behaviour(entry: Entry) -> Hashable:
     row = entry.row
     if row.status in DIVERGING:
         found = frozenset((str(finding["kind"]), str(finding.get("output"))) for finding in row.findings)
-        return row.status, found or frozenset(entry.kinds), entry.ratio is None
+        return row.status, found, () if found else entry.kinds, entry.ratio is None
     return row.status, row.summary if row.status == "agrees" else ""
 
 
 def _by_ratio(entries: list[Entry]) -> Iterator[Cluster]:
-    """Rows of one behaviour split where ratios of diverging ones leave the factor, each part in the order of the run."""
+    """Rows of one behaviour, diverging ones split where ratios leave the factor; parts are in the order of the run."""
     if entries[0].row.status not in DIVERGING:
         yield tuple(entries)
         return

@@ -14,12 +14,13 @@ from conformance.store import Run
 
 FACTOR = 2.0  # by which a ratio must change to be told
 LEAST = 0.05  # ratios below it are alike: a twentieth of what rounding explains
-ALIKE = 0.5  # share of a run's pairs that another must hold to be compared with it as a whole
+HALF = 0.5  # share of a run's pairs that an earlier one must hold to be compared with it
+MOST = 0.8  # share of an earlier run's pairs that a run must hold to tell which it did not run
 FAILING = frozenset({"new", "stale", "errored"})
 Kind = Literal["new", "fixed", "worse", "better", "changed", "added", "gone"]
 KINDS: Mapping[Kind, str] = {
     "new": "now diverges, and nothing accounts for it",
-    "fixed": "no longer does",
+    "fixed": "no longer diverges, or is accounted for",
     "worse": "larger error/bound",
     "better": "smaller error/bound",
     "changed": "another status",
@@ -86,7 +87,7 @@ class Comparison:
     @classmethod
     def of(cls, name: str, old: Outcomes, new: Outcomes) -> Comparison:
         """Compare ``new`` with the earlier run ``name`` of the outcomes ``old``."""
-        whole = covers(new, old)
+        whole = covers(new, old, MOST)
         found = compare(old, new)
         return cls(name, len(old), tuple(change for change in found if whole or change.kind != "gone"))
 
@@ -100,7 +101,9 @@ class Comparison:
     def told(self) -> str:
         """``3 newly failing, 1 added``, or ``nothing changed``."""
         counts = Counter(change.kind for change in self.changes)
-        return ", ".join(f"{counts[kind]:,} {told}" for kind, told in _TOLD.items() if counts[kind]) or "nothing changed"
+        return (
+            ", ".join(f"{counts[kind]:,} {told}" for kind, told in _TOLD.items() if counts[kind]) or "nothing changed"
+        )
 
     @property
     def sentence(self) -> str:
@@ -111,9 +114,9 @@ def outcomes_of(run: Run) -> dict[str, Outcome]:
     return {row.node: Outcome(f"{row.case}[{row.subject}]", row.status, row_ratio(row)) for row in run.rows}
 
 
-def covers(some: Mapping[str, object], others: Mapping[str, object]) -> bool:
-    """Whether ``some`` holds at least half of the pairs of ``others``."""
-    return len(some.keys() & others.keys()) >= ALIKE * len(others)
+def covers(some: Mapping[str, object], others: Mapping[str, object], share: float = HALF) -> bool:
+    """Whether ``some`` holds at least a share of the pairs of ``others``."""
+    return len(some.keys() & others.keys()) >= share * len(others)
 
 
 def compare(old: Outcomes, new: Outcomes) -> tuple[Change, ...]:

@@ -134,9 +134,7 @@ def row_ratio(row: Row) -> float | None:
     return worst_ratio(row.findings, row.measures)
 
 
-def worst_ratio(
-    findings: Iterable[Mapping[str, object]], measures: Iterable[Mapping[str, object]]
-) -> float | None:
+def worst_ratio(findings: Iterable[Mapping[str, object]], measures: Iterable[Mapping[str, object]]) -> float | None:
     """The same of recorded findings and measures."""
     measured = [number(measure.get("max_ratio")) for measure in measures]
     ratios = [finding_ratio(finding) for finding in findings] + measured

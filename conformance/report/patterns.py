@@ -103,9 +103,9 @@ def _placed(clusters: Sequence[Cluster]) -> Placed:
     for number, cluster in enumerate(clusters):
         for entry in cluster:
             if entry.row.status in DIVERGING:
-                placed[entry.row.subject] = (entry.row.status, cluster[0].kind, number)
+                placed.setdefault(entry.row.subject, (entry.row.status, cluster[0].kind, number))
             elif entry.row.status == "agrees":
-                placed[entry.row.subject] = None
+                placed.setdefault(entry.row.subject, None)
     return placed
 
 

@@ -21,7 +21,7 @@ from conformance.report.entry import DIVERGING, MEANINGS, SEVERITY, SYMBOLS
 from conformance.report.index import index_of, plain, script_json
 from conformance.report.model import View, view_of
 from conformance.report.pack import Packed, Reproducer, packed
-from conformance.report.text import plural, ratio_text, visible
+from conformance.report.text import clipped, plural, ratio_text, visible
 from conformance.store import Run
 
 HERE = Path(__file__).parent
@@ -40,6 +40,7 @@ SCRIPTS = (
     "tensors.js",
     "colour.js",
     "heatmap.js",
+    "sides.js",
     "maskpicture.js",
     "panels.js",
     "others.js",
@@ -129,6 +130,7 @@ def _environment() -> Environment:
         finalize=_finalize,
     )
     environment.filters |= {"ratio": ratio_text, "plural": plural, "stem": _stem, "local": _local, "flat": _flat}
+    environment.filters["short"] = _short
     return environment
 
 
@@ -140,6 +142,11 @@ def _finalize(value: Any) -> Any:
 def _stem(file: str) -> str:
     """The topic of a case file: its name without folder and ending."""
     return file.rpartition("/")[2].removesuffix(".yaml").removesuffix(".yml") or file
+
+
+def _short(value: Any, length: int = 200) -> str:
+    """Text for the first screen, which a text of any length must not break; a case's page has the whole."""
+    return clipped(str(value), length)
 
 
 def _local(subject: str, framework: str) -> str:

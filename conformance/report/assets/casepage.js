@@ -103,7 +103,7 @@ function navigation(state) {
           "a",
           {
             href: fragment({ q: state.q, row: row.node }),
-            title: `${row.case.name} [${row.subject}]`,
+            title: `${row.case.name} [${row.subject}]`.slice(0, 200),
             "aria-keyshortcuts": key,
           },
           text,

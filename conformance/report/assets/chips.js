@@ -1,5 +1,5 @@
 // Chips that write words into the search box.
-import { byId, count, el } from "./dom.js";
+import { byId, count, el, shortened } from "./dom.js";
 import { changes, rows, statuses, symbols } from "./data.js";
 import { wordFor, wordsOf } from "./search.js";
 
@@ -65,7 +65,7 @@ function chip(field, exact, value, number, write) {
     "button",
     { type: "button", class: "chip", "data-word": word, "aria-pressed": "false", onclick: press },
     symbol,
-    el("bdi", {}, value),
+    shortened(value),
     " ",
     el("span", { class: "n" }, count(number)),
   );

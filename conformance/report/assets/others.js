@@ -1,5 +1,5 @@
 // Who agrees with whom: every subject on the same case, in the clusters of equal behaviour that the run's writer found.
-import { el, isolated, ratioText } from "./dom.js";
+import { el, isolated, ratioText, shortened } from "./dom.js";
 import { rows, symbols } from "./data.js";
 import { section } from "./panels.js";
 import { fragment, readState } from "./state.js";
@@ -27,7 +27,7 @@ function clustersOf(alike) {
 function clusterLine(cluster, row) {
   const [{ status, kinds, ratio, diverging, summary }] = cluster;
   const what = diverging
-    ? `${kinds.join(", ")} ${ratio === null ? "" : ratioText(ratio)}`
+    ? kinds.join(", ")
     : status === "agrees"
       ? summary || "with the reference"
       : "";
@@ -42,11 +42,12 @@ function clusterLine(cluster, row) {
       ` ${status} `,
     ),
     el("span", { class: "n" }, isolated(what)),
+    diverging && ratio !== null ? el("span", { class: "number n" }, ` ${ratioText(ratio)}`) : null,
     el("div", {}, ...names),
   );
 }
 
 function subjectLink(other, row) {
-  if (other === row) return el("b", { "aria-current": "page" }, isolated(other.subject));
-  return el("a", { href: fragment({ q: readState().q, row: other.node }) }, isolated(other.subject));
+  if (other === row) return el("b", { "aria-current": "page" }, shortened(other.subject));
+  return el("a", { href: fragment({ q: readState().q, row: other.node }) }, shortened(other.subject));
 }

@@ -1,5 +1,5 @@
 // The first screen under a filter: the listed divergences are hidden or shown, every other match is listed on demand.
-import { byId, count, el, isolated, plural, ratioText } from "./dom.js";
+import { byId, count, el, plural, ratioText, shortened } from "./dom.js";
 import { fact, inPageOrder, rows, symbols } from "./data.js";
 import { fragment } from "./state.js";
 import { search } from "./search.js";
@@ -66,7 +66,7 @@ function listMore() {
 }
 
 function line(row) {
-  const link = el("a", { href: fragment({ q: shown.query, row: row.node }) }, isolated(row.case.name));
+  const link = el("a", { href: fragment({ q: shown.query, row: row.node }) }, shortened(row.case.name));
   return el(
     "tr",
     { "data-row": row.number },
@@ -77,9 +77,9 @@ function line(row) {
       ` ${row.status}`,
     ),
     el("td", { class: "number" }, ratioText(row.ratio)),
-    el("td", { class: "mask" }, isolated(fact(row, "mask"))),
-    el("td", { class: "dtype" }, isolated(fact(row, "dtype"))),
-    el("td", { class: "subject" }, isolated(row.subject)),
+    el("td", { class: "mask" }, shortened(fact(row, "mask"), 80)),
+    el("td", { class: "dtype" }, shortened(fact(row, "dtype"), 40)),
+    el("td", { class: "subject" }, shortened(row.subject)),
     el("td", { class: "case" }, link),
   );
 }
