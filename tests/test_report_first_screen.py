@@ -30,6 +30,7 @@ def test_a_pattern_filters_to_its_cases(visit: Visitor, report: Path) -> None:
     )
     assert seen.page.locator("#matched").inner_text() == "2 of 259"
     assert seen.listed() == ["b", "b"]
+    assert last.locator("a.count").get_attribute("aria-current") == "true"
 
 
 def test_further_patterns_are_folded_and_everything_can_be_read_without_scripts(visit: Visitor, tmp_path: Path) -> None:

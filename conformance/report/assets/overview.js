@@ -84,9 +84,9 @@ function line(row) {
   );
 }
 
-/** The cell, row or column of the matrix that is the filter. */
+/** The cell, row or column of the matrix, or the pattern, that is the filter. */
 function markCells(query) {
-  for (const link of document.querySelectorAll(".matrix a")) {
+  for (const link of document.querySelectorAll(".matrix a, .patterns .count")) {
     const mine = new URLSearchParams(link.getAttribute("href").slice(1)).get("q");
     if (query !== "" && mine === query) link.setAttribute("aria-current", "true");
     else link.removeAttribute("aria-current");
