@@ -98,7 +98,7 @@ def test_the_page_writes_patterns_as_text(tmp_path: Path) -> None:
     for words in (
         "2 cases ≠ unlike them b/x = b/y value",
         "nonfinite",
-        "1 agrees with the reference a/right",
+        "1 other agrees a/right",
         "a/right = b/y = c/z",
     ):
         assert words in page.text

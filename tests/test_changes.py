@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from conformance import session
 from conformance.cli import main
 from conformance.report.changes import Comparison, Outcome, outcomes_of
 from conformance.report.earlier import comparison, earlier_run, outcomes_in
@@ -113,6 +114,18 @@ def test_a_run_of_one_file_is_compared_with_the_last_whole_run(project: Project)
     project.pytest_here().stdout.fnmatch_lines([f"changed*1 newly failing since {whole}*"])
     report = (project.run().folder / "report.html").read_text(encoding="utf-8")
     assert f"{whole}</bdi></a>: 1 newly failing." in report
+
+
+def test_the_run_that_was_compared_is_kept(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "KEPT_RUNS", 1)
+    project.cases("one", "fake/right")
+    project.cases("other", "fake/right")
+    project.pytest_here()
+    whole = project.run().folder
+    project.pytest_here("cases/one.yaml")
+    assert whole.is_dir()  # the newest run is another
+    project.pytest_here("cases/one.yaml")
+    assert not whole.is_dir()
 
 
 def test_the_second_run_says_that_nothing_changed(project: Project) -> None:

@@ -20,10 +20,10 @@ def test_a_pattern_filters_to_its_cases(visit: Visitor, report: Path) -> None:
     lines = seen.page.locator("#agreement li")
     first = lines.first.inner_text()
     assert "new value" in first
-    assert "1 agrees with the reference" in first
+    assert "1 other agrees" in first
     last = lines.filter(has_text="alpha/mha = beta/mha")
     assert "nan-blocked-row" in last.inner_text()
-    assert "none agrees with the reference" in last.inner_text()
+    assert "no subject agrees" in last.inner_text()
     last.locator("a.count").click()
     assert (
         seen.page.locator("#query").input_value() == f"pattern:{lines.all_inner_texts().index(last.inner_text()) + 1}"

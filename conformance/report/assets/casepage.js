@@ -136,7 +136,9 @@ function heading(row) {
     ),
     el("h1", {}, suite ? isolated(suite, "topic") : null, isolated(rest)),
     el("p", { class: "by" }, isolated(row.subject, "subject"), " · ", isolated(`${file}:${line}`, "where")),
-    row.change ? el("p", { class: "since" }, el("strong", {}, row.change), " since ", isolated(since)) : null,
+    row.change
+      ? el("p", { class: "since" }, el("strong", {}, row.change), " since ", isolated(since))
+      : null,
     why ? el("p", { class: "why" }, isolated(why)) : null,
     el("p", { class: "command" }, el("code", {}, isolated(reproduceCommand(row)))),
   ].filter(Boolean);

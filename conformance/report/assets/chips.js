@@ -10,17 +10,18 @@ function facets() {
   const diverging = rows.filter((row) => row.diverging);
   const some = diverging.length ? diverging : rows;
   return [
-    [
-      "is",
-      "is",
-      false,
-      statuses.map((status) => [status, tally(rows, (row) => [row.status]).get(status) ?? 0]),
-    ],
-    ["changed", "changed", false, changes.map((kind) => [kind, tally(rows, (row) => [row.change]).get(kind) ?? 0])],
+    ["is", "is", false, inOrder(statuses, (row) => row.status)],
+    ["changed", "changed", false, inOrder(changes, (row) => row.change)],
     ["kind", "kind", true, most(tally(some, (row) => row.kinds))],
     ["dtype", "dtype", true, most(tally(rows, (row) => [row.case.facts.dtype]))],
     ["mask", "mask", false, most(tally(some, (row) => String(row.case.facts.mask ?? "none").split("+")))],
   ];
+}
+
+/** The values in the order given, with their counts. */
+function inOrder(values, read) {
+  const counts = tally(rows, (row) => [read(row)]);
+  return values.map((value) => [value, counts.get(value) ?? 0]);
 }
 
 function tally(some, values) {

@@ -27,7 +27,7 @@ const cases = index.cases.map(([file, line, suite, name, why, pattern, ...facts]
 const listed = new Set(index.listed);
 
 /** All rows in the order of the run. `listed` rows stand in the page as HTML. */
-export const rows = index.rows.map(([place, subject, status, ratio, summary, kinds, node, cluster, change], number) => ({
+export const rows = index.rows.map(([place, subject, status, ratio, summary, kinds, node, ...more], number) => ({
   number,
   case: cases[place],
   subject: index.values[subject],
@@ -37,8 +37,8 @@ export const rows = index.rows.map(([place, subject, status, ratio, summary, kin
   summary: index.values[summary],
   kinds: index.values[kinds] ? index.values[kinds].split(" ") : [],
   node: index.values[node],
-  cluster, // rows of one case behave alike that have one number; the most severe have the lowest
-  change: change ? index.changes[change - 1] : "",
+  cluster: more[0], // rows of one case behave alike that have one number; the most severe have the lowest
+  change: more[1] ? index.changes[more[1] - 1] : "",
   listed: listed.has(number),
 }));
 

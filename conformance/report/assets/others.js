@@ -2,6 +2,7 @@
 import { el, isolated, ratioText, shortened } from "./dom.js";
 import { rows, symbols } from "./data.js";
 import { section } from "./panels.js";
+import { sidesOf } from "./sides.js";
 import { fragment, readState } from "./state.js";
 
 export function othersPanel(row) {
@@ -12,7 +13,8 @@ export function othersPanel(row) {
     el(
       "p",
       { class: "lead" },
-      "Alike in verdict, kinds, outputs and worst ratio (within a factor of 2); not compared with each other element by element.",
+      "Alike in verdict, kinds, outputs and worst ratio (within a factor of 2); ",
+      "not compared with each other element by element.",
     ),
     el("ul", { class: "clusters" }, ...clustersOf(alike).map((cluster) => clusterLine(cluster, row))),
   );
@@ -29,7 +31,7 @@ function clusterLine(cluster, row) {
   const what = diverging
     ? kinds.join(", ")
     : status === "agrees"
-      ? summary || "with the reference"
+      ? summary || sidesOf(row).agrees
       : "";
   const names = cluster.flatMap((other, place) => [place ? " = " : "", subjectLink(other, row)]);
   return el(
