@@ -123,14 +123,17 @@ def _subjects(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
-    from conformance.report.earlier import earlier_run
+    from conformance.report.earlier import comparison, earlier_run
     from conformance.session import publish
 
     run = _run_of(options.run)
-    if run is None or (options.against is not None and _run_of(options.against) is None):
+    if run is None:
         return EXIT_USAGE
-    against = options.against or earlier_run(run)
-    print("\n".join(publish(run, run.folder / "report.html", against=against)))
+    try:
+        compared = comparison(run, options.against or earlier_run(run))
+    except (OSError, ValueError) as error:
+        return _complain(f"{options.against} is not a run: {error}", EXIT_USAGE)
+    print("\n".join(publish(run, run.folder / "report.html", compared=compared)))
     return EXIT_OK
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,6 +22,9 @@ from conformance.adapter import adapter_of, adapters
 from conformance.pair import Conclusion, Pair, crash_row
 from conformance.store import Header, Recorder, Row, Run, combine, finished_runs
 from conformance.suite import SAMPLED, find_pair, idle_entries
+
+if TYPE_CHECKING:
+    from conformance.report.changes import Comparison
 
 KEPT_RUNS = 10
 SCRIPTS_OF_A_KIND = 3
@@ -84,11 +87,11 @@ class RunSession:
         if self.recorder is not None:
             self.recorder.close()
         if controller and self.folder.is_dir():
-            from conformance.report.earlier import earlier_run
+            from conformance.report.earlier import comparison, earlier_run
 
             run = combine(self.folder, self.header(complete))
             against = earlier_run(run)
-            self.summary = publish(run, self.folder / "report.html", self.page, against)
+            self.summary = publish(run, self.folder / "report.html", self.page, comparison(run, against))
             self.idle = [
                 f"{entry.file}:{entry.line}: the ledger entry {entry.id} was not shown by any pair that it covers: "
                 "remove or correct it"
@@ -134,17 +137,15 @@ class RunSession:
         return self.recorder
 
 
-def publish(run: Run, path: Path, page: Path | None = None, against: Path | None = None) -> list[str]:
+def publish(run: Run, path: Path, page: Path | None = None, compared: Comparison | None = None) -> list[str]:
     """Write a run's HTML report, and append its summary to ``page``; the lines of the terminal summary.
 
-    ``against`` is the folder of the run with which this one is compared.
+    ``compared`` is the comparison with an earlier run.
     """
-    from conformance.report.earlier import comparison
     from conformance.report.markdown import append_summary
     from conformance.report.render import write_report
     from conformance.report.terminal import summary_lines
 
-    compared = comparison(run, against)
     run = replace(run, header=replace(run.header, since=compared.sentence if compared else ""))
     write_report(run, path, run.script, compared)
     if page is not None:

@@ -15,8 +15,11 @@ _NODE = re.compile(rb'\{"node": ("(?:[^"\\]|\\.)*")')  # how the line of a row b
 
 
 def comparison(run: Run, against: Path | None) -> Comparison | None:
-    """The run compared with that of a folder; None without one. Raises OSError when it cannot be read."""
-    return None if against is None else Comparison.of(against.resolve().name, outcomes_in(against), outcomes_of(run))
+    """The run compared with that of a folder; None without one. Raises as :func:`conformance.store.read_run`."""
+    if against is None:
+        return None
+    read_header(against)  # whatever is no run is refused; single lines that cannot be read are passed over
+    return Comparison.of(against.resolve().name, outcomes_in(against), outcomes_of(run))
 
 
 def earlier_run(run: Run) -> Path | None:
