@@ -50,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     command("subjects", _subjects, "list the subjects and whether their framework is installed")
     report = command("report", _report, "write the HTML report of a run again")
     report.add_argument("run", nargs="?", type=Path, help="folder of a run (default: the newest in reports/)")
+    report.add_argument("--against", type=Path, metavar="OLD", help="folder of the run to compare it with")
     for name, run, text in (
         ("repro", _repro, "run one pair again, or write it as a script that needs only NumPy and the framework"),
         ("explain", _explain, "show what is known about one pair of the newest run"),
@@ -122,12 +123,17 @@ def _subjects(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
+    from conformance.report.earlier import comparison, earlier_run
     from conformance.session import publish
 
     run = _run_of(options.run)
     if run is None:
         return EXIT_USAGE
-    print("\n".join(publish(run, run.folder / "report.html")))
+    try:
+        compared = comparison(run, options.against or earlier_run(run))
+    except (OSError, ValueError) as error:
+        return _complain(f"{options.against} is not a run: {error}", EXIT_USAGE)
+    print("\n".join(publish(run, run.folder / "report.html", compared=compared)))
     return EXIT_OK
 
 

@@ -13,16 +13,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from conformance import environment
 from conformance.adapter import adapter_of, adapters
-from conformance.changes import since_last_run
 from conformance.pair import Conclusion, Pair, crash_row
 from conformance.store import Header, Recorder, Row, Run, combine, finished_runs
 from conformance.suite import SAMPLED, find_pair, idle_entries
+
+if TYPE_CHECKING:
+    from conformance.report.changes import Comparison
 
 KEPT_RUNS = 10
 SCRIPTS_OF_A_KIND = 3
@@ -85,14 +87,17 @@ class RunSession:
         if self.recorder is not None:
             self.recorder.close()
         if controller and self.folder.is_dir():
+            from conformance.report.earlier import comparison, earlier_run
+
             run = combine(self.folder, self.header(complete))
-            self.summary = publish(run, self.folder / "report.html", self.page)
+            against = earlier_run(run)
+            self.summary = publish(run, self.folder / "report.html", self.page, comparison(run, against))
             self.idle = [
                 f"{entry.file}:{entry.line}: the ledger entry {entry.id} was not shown by any pair that it covers: "
                 "remove or correct it"
                 for entry in idle_entries(run.rows, run.header.versions, self.root, self.full)
             ]
-            _forget_old_runs(self.folder)
+            _forget_old_runs(self.folder, against)
 
     def header(self, complete: bool) -> Header:
         """The header without what workers noted: versions of subjects, and pairs that were left out."""
@@ -132,14 +137,17 @@ class RunSession:
         return self.recorder
 
 
-def publish(run: Run, path: Path, page: Path | None = None) -> list[str]:
-    """Write a run's HTML report, and append its summary to ``page``; the lines of the terminal summary."""
+def publish(run: Run, path: Path, page: Path | None = None, compared: Comparison | None = None) -> list[str]:
+    """Write a run's HTML report, and append its summary to ``page``; the lines of the terminal summary.
+
+    ``compared`` is the comparison with an earlier run.
+    """
     from conformance.report.markdown import append_summary
     from conformance.report.render import write_report
     from conformance.report.terminal import summary_lines
 
-    run = replace(run, header=replace(run.header, since=since_last_run(run)))
-    write_report(run, path, run.script)
+    run = replace(run, header=replace(run.header, since=compared.sentence if compared else ""))
+    write_report(run, path, run.script, compared)
     if page is not None:
         append_summary(run, page)
     return summary_lines(run, path)
@@ -158,8 +166,8 @@ def _script(pair: Pair) -> str | None:
     return None
 
 
-def _forget_old_runs(own: Path) -> None:
-    """Keep the newest runs only, and this one in any case."""
+def _forget_old_runs(own: Path, against: Path | None) -> None:
+    """Keep the newest runs only, and in any case this one and that with which it was compared."""
     for old in finished_runs(own.parent)[:-KEPT_RUNS]:
-        if old != own:
+        if old not in (own, against):
             shutil.rmtree(old)

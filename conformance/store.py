@@ -74,7 +74,7 @@ class Header:
     missing: tuple[Mapping[str, Any], ...] = ()  # framework, modules, install
     sampled: tuple[Mapping[str, Any], ...] = ()  # subject, left_out, reason
     wall_seconds: float = 0.0
-    since: str = ""  # what changed since the run before; empty without one
+    since: str = ""  # what changed since an earlier run, which it names; empty without one
     schema: int = SCHEMA
 
 
@@ -175,6 +175,11 @@ def write_results(folder: Path, header: Header, rows: Iterable[Row]) -> None:
 
 def read_run(folder: Path) -> Run:
     """Read a run's folder. Raises FileNotFoundError without results, ValueError for another schema or a broken line."""
+    return Run(folder, read_header(folder), tuple(_rows(folder / RESULTS, skip=1)))
+
+
+def read_header(folder: Path) -> Header:
+    """The header of a run's folder; raises as :func:`read_run`."""
     path = folder / RESULTS
     with path.open("rb") as stream:
         first = json.loads(stream.readline())
@@ -182,7 +187,7 @@ def read_run(folder: Path) -> Run:
     if schema != SCHEMA:
         raise ValueError(f"{path} has schema {schema!r}; this version reads schema {SCHEMA}")
     header: Header = _made(path, 1, Header, first, ("missing", "sampled"))
-    return Run(folder, header, tuple(_rows(path, skip=1)))
+    return header
 
 
 def latest_run(reports: Path) -> Path | None:

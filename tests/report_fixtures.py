@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from conformance.report.changes import Comparison, Outcome, outcomes_of
 from conformance.report.render import write_report
+from conformance.store import Run
 from tests.browsing import Visitor, absent, need
 from tests.synthetic_runs import HOSTILE, arrays, finding, row, run_of, with_tensors
 
@@ -55,5 +57,20 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *(row(f"f{number}") for number in range(250)),
     ]
     path = folder / "report.html"
-    write_report(run_of(folder, rows), path, lambda given: f"import numpy  # {given.case}")
+    run = run_of(folder, rows)
+    write_report(run, path, lambda given: f"import numpy  # {given.case}", earlier(run))
     return path
+
+
+def earlier(run: Run) -> Comparison:
+    """The run compared with one in which ``b[beta/mha]`` had failed, ``f0`` was better, ``f1`` was not there and
+    ``old`` was."""
+    now = outcomes_of(run)
+    node = "cases/plain.yaml::{}[alpha/mha]".format
+    old = {key: outcome for key, outcome in now.items() if key not in (node("f1"), "cases/plain.yaml::a[beta/mha]")}
+    old |= {
+        "cases/blocked.yaml::b[beta/mha]": Outcome("b[beta/mha]", "new", 5.0),
+        node("f0"): Outcome("f0[alpha/mha]", "agrees", 0.1),
+        node("old"): Outcome("old[alpha/mha]", "agrees", 0.1),
+    }
+    return Comparison.of("20260101-000000.000000", old, now)

@@ -28,7 +28,7 @@ def rows(**ratios: float | str) -> list[Row]:
 
 def compared(folder: Path, old: dict[str, Any], new: dict[str, Any]) -> list[tuple[str, str]]:
     found = differences(run_of(folder, rows(**old)), run_of(folder, rows(**new)))
-    return [(one.kind, one.row.node) for one in found]
+    return [(one.kind, one.node) for one in found]
 
 
 @pytest.mark.parametrize(

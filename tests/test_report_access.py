@@ -64,13 +64,14 @@ def test_every_text_is_legible_and_nothing_sticks_out(visit: Visitor, report: Pa
         assert found["failures"] == []
 
 
+@pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("screen", ["overview", "case", "help"])
-def test_axe_finds_nothing(visit: Visitor, report: Path, screen: str) -> None:
+def test_axe_finds_nothing(visit: Visitor, report: Path, screen: str, scheme: str) -> None:
     package = importlib.util.find_spec("axe_playwright_python")
     need(None if package else "axe is not installed: pip install axe-playwright-python")
     assert package is not None
     assert package.origin is not None
-    seen = visit(report)
+    seen = visit(report, color_scheme=scheme)
     seen.page.evaluate("for (const box of document.querySelectorAll('details')) box.open = true")
     if screen == "case":
         seen.open_first()

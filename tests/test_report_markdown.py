@@ -32,7 +32,7 @@ def test_an_interrupted_run_and_what_is_missing_are_told(tmp_path: Path) -> None
     page = "\n".join(summary_page(run_of(tmp_path, [row()], header)))
     assert "The run was interrupted." in page
     assert "Not installed: absent." in page
-    assert "Since the last run: 2 added." in page
+    assert "Changed: 2 added." in page
 
 
 def test_names_are_text_and_long_lists_are_cut(tmp_path: Path) -> None:

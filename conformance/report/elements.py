@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -131,7 +131,12 @@ def finding_ratio(finding: Mapping[str, object]) -> float | None:
 
 def row_ratio(row: Row) -> float | None:
     """The largest error/bound ratio of a row, over findings and measures; None when nothing was measured."""
-    measured = [number(measure.get("max_ratio")) for measure in row.measures]
-    ratios = [finding_ratio(finding) for finding in row.findings] + measured
+    return worst_ratio(row.findings, row.measures)
+
+
+def worst_ratio(findings: Iterable[Mapping[str, object]], measures: Iterable[Mapping[str, object]]) -> float | None:
+    """The same of recorded findings and measures."""
+    measured = [number(measure.get("max_ratio")) for measure in measures]
+    ratios = [finding_ratio(finding) for finding in findings] + measured
     known = [math.inf if math.isnan(ratio) else ratio for ratio in ratios if ratio is not None]
     return max(known, default=None)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from conformance.report.changes import KINDS
 from conformance.report.entry import DIVERGING, SEVERITY
 from conformance.report.model import View
 from conformance.report.text import number_text
@@ -52,16 +53,20 @@ class _Pool:
 def index_of(view: View) -> dict[str, Any]:
     """Every row in columns over one pool of values.
 
-    ``rows`` holds [case, subject, status, ratio, summary, kinds, node]; ``cases`` holds [file, line, suite, case, why,
-    fact …] with one fact for each of ``keys``. All but line, ratio, status and case are places in ``values``.
+    ``rows`` holds [case, subject, status, ratio, summary, kinds, node, cluster, change]; ``cases`` holds [file, line,
+    suite, case, why, pattern, fact …] with one fact for each of ``keys``. Clusters are numbered within their case, in
+    order of severity; a pattern is its number from 1, and a change its place in ``changes`` from 1, 0 standing for
+    none. Of the others all but line, ratio, status and case are places in ``values``.
     """
     pool, cases = _Pool(), _Pool()
+    cluster, pattern, change = _clusters(view), _patterns(view), _changes(view)
     keys = list(dict.fromkeys(str(key) for entry in view.entries for key in entry.row.facts))
     rows = []
     for entry in view.entries:
         row = entry.row
         facts = [pool.place(plain(row.facts.get(key))) for key in keys]
-        case = [pool.place(row.file), row.line, *map(pool.place, (row.suite, row.case, row.why)), *facts]
+        words = map(pool.place, (row.suite, row.case, row.why))
+        case = [pool.place(row.file), row.line, *words, pattern.get((row.file, row.case), 0), *facts]
         ratio = entry.ratio if entry.ratio is None or math.isfinite(entry.ratio) else "Infinity"
         rows.append(
             [
@@ -72,8 +77,43 @@ def index_of(view: View) -> dict[str, Any]:
                 pool.place(row.summary),
                 pool.place(" ".join(entry.kinds)),
                 pool.place(row.node),
+                cluster[entry.number],
+                change.get(row.node, 0),
             ]
         )
-    diverging = len(DIVERGING)
-    return {"values": pool.values, "keys": keys, "cases": cases.values, "rows": rows, "statuses": SEVERITY,
-            "diverging": diverging}  # fmt: skip
+    return {
+        "values": pool.values,
+        "keys": keys,
+        "cases": cases.values,
+        "rows": rows,
+        "statuses": SEVERITY,
+        "diverging": len(DIVERGING),
+        "changes": list(KINDS),
+        "since": view.comparison.name if view.comparison else None,
+    }
+
+
+def _clusters(view: View) -> dict[int, int]:
+    """Number of the cluster of each row."""
+    return {
+        entry.number: number
+        for clusters in view.clustered
+        for number, cluster in enumerate(clusters)
+        for entry in cluster
+    }
+
+
+def _patterns(view: View) -> dict[tuple[str, str], int]:
+    """Number of the pattern that each case shows."""
+    return {
+        (entry.row.file, entry.row.case): number
+        for number, pattern in enumerate(view.patterns, 1)
+        for entry in pattern.cases
+    }
+
+
+def _changes(view: View) -> dict[str, int]:
+    """Kind of the change of each row, by node id."""
+    changes = view.comparison.changes if view.comparison else ()
+    places = {kind: place for place, kind in enumerate(KINDS, 1)}
+    return {change.node: places[change.kind] for change in changes}

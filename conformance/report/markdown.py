@@ -33,7 +33,7 @@ def summary_page(run: Run) -> Iterator[str]:
     yield from _table(("verdict", "pairs"), ((status, f"{count:,}") for status, count in view.counts.items() if count))
     yield from (f"Not installed: {_plain(str(item['framework']))}.\n" for item in run.header.missing)
     if run.header.since:
-        yield f"Since the last run: {_plain(run.header.since)}.\n"
+        yield f"Changed: {_plain(run.header.since)}.\n"
     yield from _failing(view)
     known = [family for family in view.families if family.status == "known"]
     if known:

@@ -11,8 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from conformance.report.alike import Cluster, clusters
+from conformance.report.changes import Comparison
 from conformance.report.elements import row_ratio
 from conformance.report.entry import DIVERGING, SEVERITY, Entry
+from conformance.report.patterns import Pattern, patterns_of
 from conformance.report.text import plural
 from conformance.store import Run, Status
 
@@ -103,6 +106,9 @@ class View:
     families: tuple[Family, ...]
     refusals: tuple[Refusal, ...]
     agreements: tuple[Agreement, ...]
+    clustered: tuple[tuple[Cluster, ...], ...]  # of each case
+    patterns: tuple[Pattern, ...]
+    comparison: Comparison | None
 
     @property
     def diverging(self) -> tuple[Entry, ...]:
@@ -130,22 +136,34 @@ class View:
         )
 
 
-def view_of(run: Run) -> View:
-    """The view model of a run."""
+def view_of(run: Run, comparison: Comparison | None = None) -> View:
+    """The view model of a run, and of its comparison with an earlier one."""
     entries = tuple(Entry(place, row, row_ratio(row)) for place, row in enumerate(run.rows))
     counted = Counter(row.status for row in run.rows)
-    subjects = sorted({row.subject: row.order[1] for row in run.rows}.items(), key=lambda item: (item[1], item[0]))
+    order = {row.subject: row.order[1] for row in run.rows}
+    subjects = tuple(sorted(order, key=lambda subject: (order[subject], subject)))
+    clustered = _clustered(entries)
     return View(
         run=run,
         entries=entries,
         counts={status: counted[status] for status in SEVERITY},
         files=tuple(dict.fromkeys(row.file for row in run.rows)),
-        subjects=tuple(subject for subject, _ in subjects),
+        subjects=subjects,
         matrix=_matrix(entries),
         families=_families([entry for entry in entries if entry.row.status in DIVERGING]),
         refusals=_refusals(entries),
         agreements=_agreements(entries),
+        clustered=clustered,
+        patterns=patterns_of(clustered, subjects),
+        comparison=comparison,
     )
+
+
+def _clustered(entries: Iterable[Entry]) -> tuple[tuple[Cluster, ...], ...]:
+    cases: dict[tuple[str, str], list[Entry]] = defaultdict(list)
+    for entry in entries:
+        cases[entry.row.file, entry.row.case].append(entry)
+    return tuple(clusters(found) for found in cases.values())
 
 
 def _matrix(entries: Sequence[Entry]) -> dict[tuple[str, str], Cell]:

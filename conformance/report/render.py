@@ -16,16 +16,19 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from conformance.report.changes import KINDS, Comparison
 from conformance.report.entry import DIVERGING, MEANINGS, SEVERITY, SYMBOLS
 from conformance.report.index import index_of, plain, script_json
 from conformance.report.model import View, view_of
 from conformance.report.pack import Packed, Reproducer, packed
-from conformance.report.text import plural, ratio_text, visible
+from conformance.report.text import clipped, plural, ratio_text, visible
 from conformance.store import Run
 
 HERE = Path(__file__).parent
 ROWS_IN_HTML = 1_500  # diverging rows written as HTML; the others are listed by the page's scripts
-STYLES = ("base.css", "overview.css", "case.css")
+CHANGES_SHOWN = 20  # of each kind, written as HTML; the search box lists all
+PATTERNS_SHOWN = 8  # the others are folded
+STYLES = ("base.css", "overview.css", "sections.css", "case.css")
 SCRIPTS = (
     "dom.js",
     "data.js",
@@ -37,6 +40,7 @@ SCRIPTS = (
     "tensors.js",
     "colour.js",
     "heatmap.js",
+    "sides.js",
     "maskpicture.js",
     "panels.js",
     "others.js",
@@ -45,18 +49,21 @@ SCRIPTS = (
     "keys.js",
     "main.js",
 )
+MARKS = {"new": "✕", "fixed": "✓", "worse": "↑", "better": "↓", "changed": "≠", "added": "+", "gone": "−"}
 _IMPORT = re.compile(r"^import [^;]*;\n", re.MULTILINE)
 _EXPORT = re.compile(r"^export ", re.MULTILINE)
 
 
-def write_report(run: Run, path: Path, reproducer: Reproducer | None = None) -> None:
+def write_report(
+    run: Run, path: Path, reproducer: Reproducer | None = None, comparison: Comparison | None = None
+) -> None:
     """Write the report of a run to ``path``, creating its folder.
 
     ``reproducer`` gives the text of a script that shows one row's divergence, or None where there is none; it is asked
-    for diverging rows only. Raises OSError when the file cannot be written.
+    for diverging rows only. ``comparison`` is that with an earlier run. Raises OSError when the file cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page(view_of(run), reproducer), encoding="utf-8", errors="backslashreplace")
+    path.write_text(page(view_of(run, comparison), reproducer), encoding="utf-8", errors="backslashreplace")
 
 
 def page(view: View, reproducer: Reproducer | None = None) -> str:
@@ -82,6 +89,10 @@ def page(view: View, reproducer: Reproducer | None = None) -> str:
             columns=_columns(view),
             symbols=SYMBOLS,
             meanings=MEANINGS,
+            kinds=KINDS,
+            marks=MARKS,
+            changes_shown=CHANGES_SHOWN,
+            patterns_shown=PATTERNS_SHOWN,
         )
     )
 
@@ -119,6 +130,7 @@ def _environment() -> Environment:
         finalize=_finalize,
     )
     environment.filters |= {"ratio": ratio_text, "plural": plural, "stem": _stem, "local": _local, "flat": _flat}
+    environment.filters["short"] = _short
     return environment
 
 
@@ -130,6 +142,11 @@ def _finalize(value: Any) -> Any:
 def _stem(file: str) -> str:
     """The topic of a case file: its name without folder and ending."""
     return file.rpartition("/")[2].removesuffix(".yaml").removesuffix(".yml") or file
+
+
+def _short(value: Any, length: int = 200) -> str:
+    """Text for the first screen, which a text of any length must not break; a case's page has the whole."""
+    return clipped(str(value), length)
 
 
 def _local(subject: str, framework: str) -> str:

@@ -43,7 +43,7 @@ def summary_lines(run: Run, report: Path | None, width: int = 100) -> list[str]:
     head = [clipped(line, width) for line in _header(view, width)]
     head += [one_line(line) for line in _missing(view)]
     head.append(clipped(_counts(view), width))
-    head += [clipped(f"changed    {run.header.since} since the last run", width)] if run.header.since else []
+    head += [clipped(f"changed    {run.header.since}", width)] if run.header.since else []
     tail = [clipped(_known(view), width)] if view.counts["known"] else []
     tail += [f"report     {report}"] if report else []
     tail += [f"reproduce  {reproduce_command(worst.row)}" for worst in [worst_entry(view)] if worst]

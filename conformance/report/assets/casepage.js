@@ -1,6 +1,6 @@
 // The page of one (case, subject).
 import { byId, el, isolated, plural } from "./dom.js";
-import { fact, meanings, nameParts, rowOf, symbols } from "./data.js";
+import { fact, meanings, nameParts, rowOf, since, symbols } from "./data.js";
 import { heatSection } from "./heatsection.js";
 import { maskPictures } from "./maskpicture.js";
 import { matches } from "./overview.js";
@@ -103,7 +103,7 @@ function navigation(state) {
           "a",
           {
             href: fragment({ q: state.q, row: row.node }),
-            title: `${row.case.name} [${row.subject}]`,
+            title: `${row.case.name} [${row.subject}]`.slice(0, 200),
             "aria-keyshortcuts": key,
           },
           text,
@@ -136,6 +136,9 @@ function heading(row) {
     ),
     el("h1", {}, suite ? isolated(suite, "topic") : null, isolated(rest)),
     el("p", { class: "by" }, isolated(row.subject, "subject"), " · ", isolated(`${file}:${line}`, "where")),
+    row.change
+      ? el("p", { class: "since" }, el("strong", {}, row.change), " since ", isolated(since))
+      : null,
     why ? el("p", { class: "why" }, isolated(why)) : null,
     el("p", { class: "command" }, el("code", {}, isolated(reproduceCommand(row)))),
   ].filter(Boolean);

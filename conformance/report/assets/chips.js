@@ -1,6 +1,6 @@
 // Chips that write words into the search box.
-import { byId, count, el } from "./dom.js";
-import { rows, statuses, symbols } from "./data.js";
+import { byId, count, el, shortened } from "./dom.js";
+import { changes, rows, statuses, symbols } from "./data.js";
 import { wordFor, wordsOf } from "./search.js";
 
 const SHOWN = 8;
@@ -10,16 +10,18 @@ function facets() {
   const diverging = rows.filter((row) => row.diverging);
   const some = diverging.length ? diverging : rows;
   return [
-    [
-      "is",
-      "is",
-      false,
-      statuses.map((status) => [status, tally(rows, (row) => [row.status]).get(status) ?? 0]),
-    ],
+    ["is", "is", false, inOrder(statuses, (row) => row.status)],
+    ["changed", "changed", false, inOrder(changes, (row) => row.change)],
     ["kind", "kind", true, most(tally(some, (row) => row.kinds))],
     ["dtype", "dtype", true, most(tally(rows, (row) => [row.case.facts.dtype]))],
     ["mask", "mask", false, most(tally(some, (row) => String(row.case.facts.mask ?? "none").split("+")))],
   ];
+}
+
+/** The values in the order given, with their counts. */
+function inOrder(values, read) {
+  const counts = tally(rows, (row) => [read(row)]);
+  return values.map((value) => [value, counts.get(value) ?? 0]);
 }
 
 function tally(some, values) {
@@ -64,7 +66,7 @@ function chip(field, exact, value, number, write) {
     "button",
     { type: "button", class: "chip", "data-word": word, "aria-pressed": "false", onclick: press },
     symbol,
-    el("bdi", {}, value),
+    shortened(value),
     " ",
     el("span", { class: "n" }, count(number)),
   );

@@ -6,15 +6,19 @@ const index = JSON.parse(byId("index").textContent);
 export const statuses = index.statuses;
 export const symbols = index.symbols;
 export const meanings = index.meanings;
+export const changes = index.changes;
+/** Name of the earlier run that this one is compared with, or null. */
+export const since = index.since;
 export const factKeys = index.keys;
 
-const cases = index.cases.map(([file, line, suite, name, why, ...facts], number) => ({
+const cases = index.cases.map(([file, line, suite, name, why, pattern, ...facts], number) => ({
   number,
   file: index.values[file],
   line,
   suite: index.values[suite],
   name: index.values[name],
   why: index.values[why],
+  pattern,
   facts: Object.fromEntries(
     index.keys.map((key, place) => [key, index.values[facts[place]]]).filter(([, value]) => value !== null),
   ),
@@ -23,7 +27,7 @@ const cases = index.cases.map(([file, line, suite, name, why, ...facts], number)
 const listed = new Set(index.listed);
 
 /** All rows in the order of the run. `listed` rows stand in the page as HTML. */
-export const rows = index.rows.map(([place, subject, status, ratio, summary, kinds, node], number) => ({
+export const rows = index.rows.map(([place, subject, status, ratio, summary, kinds, node, ...more], number) => ({
   number,
   case: cases[place],
   subject: index.values[subject],
@@ -33,6 +37,8 @@ export const rows = index.rows.map(([place, subject, status, ratio, summary, kin
   summary: index.values[summary],
   kinds: index.values[kinds] ? index.values[kinds].split(" ") : [],
   node: index.values[node],
+  cluster: more[0], // rows of one case behave alike that have one number; the most severe have the lowest
+  change: more[1] ? index.changes[more[1] - 1] : "",
   listed: listed.has(number),
 }));
 

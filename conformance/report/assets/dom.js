@@ -12,9 +12,20 @@ export function el(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** Text of unknown direction, kept from reordering what stands around it. */
+const LONG = 400;
+const SHORT = 200;
+
+/** Text of unknown direction, kept from reordering what stands around it; long text in a box that scrolls. */
 export function isolated(text, className) {
-  return el("bdi", { class: className }, visibleText(String(text)));
+  const long = String(text).length > LONG;
+  const names = [className, long ? "long" : null].filter(Boolean).join(" ");
+  return el("bdi", { class: names || null, tabindex: long ? 0 : null }, visibleText(String(text)));
+}
+
+/** The same for links and cells, where long text is cut. */
+export function shortened(text, length = SHORT) {
+  const whole = String(text);
+  return el("bdi", {}, visibleText(whole.length > length ? `${whole.slice(0, length - 1)}…` : whole));
 }
 
 /** Control characters as their pictures, as the server side writes them. */

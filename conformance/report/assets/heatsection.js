@@ -1,21 +1,19 @@
 // The heat maps of a case: tabs for outputs and views, legend, panels, and the line that reads a cell.
-import { briefText, el, numberText, ratioText, say } from "./dom.js";
+import { briefText, el, numberText, ratioText, say, shortened } from "./dom.js";
 import { scaleOf } from "./colour.js";
 import { axesOf, heatPanel, panelsOf } from "./heatmap.js";
 import { section } from "./panels.js";
+import { sidesOf } from "./sides.js";
 import { readState, settle } from "./state.js";
 
-const VIEWS = [
-  ["ratio", "error / bound"],
-  ["expected", "expected"],
-  ["actual", "actual"],
-  ["error", "signed error"],
-];
+const VIEWS = ["ratio", "expected", "actual", "error"];
 const PANELS = 32;
 
 /** The section, and `show(state)` that turns to an output, a view and an element. */
 export function heatSection(row, outputs, blocked) {
   const names = [...outputs.keys()];
+  const sides = sidesOf(row);
+  const titles = { ...sides, ratio: "error / bound", error: "signed error" };
   const tabs = el("div", { class: "tabs", role: "group", "aria-label": "Output" });
   const views = el("div", { class: "tabs", role: "group", "aria-label": "View" });
   const readout = el("p", { class: "readout" }, "Point at a cell, or focus a map and use the arrow keys.");
@@ -23,6 +21,7 @@ export function heatSection(row, outputs, blocked) {
   const stage = el("div", { class: "stage" });
   const element = section(
     "Where it differs",
+    sides.note ? el("p", { class: "lead" }, sides.note) : null,
     el("div", { class: "tab-rows" }, tabs, views),
     legend,
     readout,
@@ -34,7 +33,7 @@ export function heatSection(row, outputs, blocked) {
 
   function show(state, focus = false) {
     const output = outputs.has(state.output) ? state.output : names[0];
-    const view = VIEWS.some(([name]) => name === state.view) ? state.view : "ratio";
+    const view = VIEWS.includes(state.view) ? state.view : "ratio";
     now = { output, view, element: fits(outputs.get(output), state.element) ? state.element : null };
     render();
     if (now.element) select(now.element, focus);
@@ -65,10 +64,10 @@ export function heatSection(row, outputs, blocked) {
         ? [tab("attention weights", false, () => turn({ output: "attn_weights", view: "actual" }))]
         : [];
     views.replaceChildren(
-      ...VIEWS.map(([name, title]) => tab(title, name === now.view, () => turn({ view: name }))),
+      ...VIEWS.map((name) => tab(titles[name], name === now.view, () => turn({ view: name }))),
       ...weights,
     );
-    legend.replaceChildren(...legendOf(now.view, scale, output));
+    legend.replaceChildren(...legendOf(now.view, scale, output, sides));
     const axes = axesOf(output);
     const all = panelsOf(output);
     const wanted = now.element
@@ -147,7 +146,7 @@ export function heatSection(row, outputs, blocked) {
 }
 
 const tab = (text, pressed, onclick) =>
-  el("button", { type: "button", "aria-pressed": String(pressed), onclick }, text);
+  el("button", { type: "button", "aria-pressed": String(pressed), onclick }, shortened(text));
 
 const fits = (output, element) =>
   element !== null &&
@@ -169,13 +168,14 @@ function blockedIn(output, panel, axes, blocked) {
 }
 
 function reading(output, place, index, row, shut) {
+  const sides = sidesOf(row);
   const digits = row.case.facts.dtype === "float64" ? 17 : 9;
   const pair = (name, value) => el("span", {}, el("i", {}, name), ` ${value} `);
   return [
-    el("b", {}, `${output.name}[${index.join(", ")}]`),
+    el("b", {}, shortened(`${output.name}[${index.join(", ")}]`)),
     " ",
-    pair("expected", numberText(output.expected[place], digits)),
-    pair("actual", numberText(output.actual[place], digits)),
+    pair(sides.expected, numberText(output.expected[place], digits)),
+    pair(sides.actual, numberText(output.actual[place], digits)),
     pair("error", briefText(output.error[place])),
     pair("bound", briefText(output.bound[place])),
     pair("ratio", ratioText(output.ratio[place])),
@@ -183,7 +183,7 @@ function reading(output, place, index, row, shut) {
   ];
 }
 
-function legendOf(view, scale, output) {
+function legendOf(view, scale, output, sides) {
   const steps = Array.from({ length: 41 }, (_, step) => {
     const piece = el("i");
     piece.style.background = scale.ramp(step / 20 - 1);
@@ -194,8 +194,8 @@ function legendOf(view, scale, output) {
     view === "ratio"
       ? "error / bound, logarithmic; 1 is the bound"
       : view === "error"
-        ? "actual − expected"
-        : `${view} ${output.name}`;
+        ? `${sides.actual} − ${sides.expected}`
+        : `${sides[view]} ${output.name}`;
   const key = (className, text) =>
     el("span", { class: "key" }, el("span", { class: `swatch ${className}` }), text);
   return [

@@ -1,5 +1,5 @@
 // The first screen under a filter: the listed divergences are hidden or shown, every other match is listed on demand.
-import { byId, count, el, isolated, plural, ratioText } from "./dom.js";
+import { byId, count, el, plural, ratioText, shortened } from "./dom.js";
 import { fact, inPageOrder, rows, symbols } from "./data.js";
 import { fragment } from "./state.js";
 import { search } from "./search.js";
@@ -66,7 +66,7 @@ function listMore() {
 }
 
 function line(row) {
-  const link = el("a", { href: fragment({ q: shown.query, row: row.node }) }, isolated(row.case.name));
+  const link = el("a", { href: fragment({ q: shown.query, row: row.node }) }, shortened(row.case.name));
   return el(
     "tr",
     { "data-row": row.number },
@@ -77,16 +77,16 @@ function line(row) {
       ` ${row.status}`,
     ),
     el("td", { class: "number" }, ratioText(row.ratio)),
-    el("td", { class: "mask" }, isolated(fact(row, "mask"))),
-    el("td", { class: "dtype" }, isolated(fact(row, "dtype"))),
-    el("td", { class: "subject" }, isolated(row.subject)),
+    el("td", { class: "mask" }, shortened(fact(row, "mask"), 80)),
+    el("td", { class: "dtype" }, shortened(fact(row, "dtype"), 40)),
+    el("td", { class: "subject" }, shortened(row.subject)),
     el("td", { class: "case" }, link),
   );
 }
 
-/** The cell, row or column of the matrix that is the filter. */
+/** The cell, row or column of the matrix, or the pattern, that is the filter. */
 function markCells(query) {
-  for (const link of document.querySelectorAll(".matrix a")) {
+  for (const link of document.querySelectorAll(".matrix a, .patterns .count")) {
     const mine = new URLSearchParams(link.getAttribute("href").slice(1)).get("q");
     if (query !== "" && mine === query) link.setAttribute("aria-current", "true");
     else link.removeAttribute("aria-current");

@@ -1,6 +1,7 @@
 // Parts of a case page that are text: facts, findings, worst elements, measures, ledger entry, reproducer.
-import { el, isolated, plural, ratioText, say, visibleText } from "./dom.js";
+import { el, isolated, plural, ratioText, say, shortened, visibleText } from "./dom.js";
 import { fact, factKeys } from "./data.js";
+import { sidesOf } from "./sides.js";
 import { fragment, readState } from "./state.js";
 
 const SIZES = ["B", "T", "S", "H", "K", "D", "Dh", "Dhv", "kdim", "vdim", "output_dim"];
@@ -49,7 +50,7 @@ export function factsPanel(row) {
       el(
         "div",
         {},
-        el("dt", {}, key.replaceAll("_", " ")),
+        el("dt", {}, shortened(key.replaceAll("_", " "))),
         el("dd", {}, isolated(shownFact(fact(row, key)))),
       ),
     );
@@ -74,9 +75,9 @@ export function findingsPanel(row, detail) {
     el(
       "li",
       {},
-      el("code", {}, finding.output),
+      el("code", {}, isolated(finding.output)),
       " ",
-      el("strong", {}, finding.kind),
+      el("strong", {}, isolated(finding.kind)),
       " ",
       el(
         "span",
@@ -94,7 +95,7 @@ export function findingsPanel(row, detail) {
 export function worstPanel(row, detail, outputs) {
   if (!detail?.worst.length) return null;
   const lines = detail.worst.map(([output, index, expected, actual, error, bound, ratio]) => {
-    const place = `${output}[${index.join(", ")}]`;
+    const place = shortened(`${output}[${index.join(", ")}]`);
     const target = fragment({ q: readState().q, row: row.node, output, view: "ratio", element: index });
     const cell = outputs.has(output)
       ? el("a", { href: target, "data-element": index.join(",") }, place)
@@ -106,7 +107,8 @@ export function worstPanel(row, detail, outputs) {
       ...[expected, actual, error, bound, ratio].map((text) => el("td", { class: "number" }, text)),
     );
   });
-  const heads = ["expected", "actual", "error", "bound", "ratio"].map((name) =>
+  const sides = sidesOf(row);
+  const heads = [sides.expected, sides.actual, "error", "bound", "ratio"].map((name) =>
     el("th", { scope: "col", class: "number" }, name),
   );
   return section(
@@ -140,7 +142,7 @@ export function measuresPanel(detail) {
     el(
       "tr",
       {},
-      el("td", {}, el("code", {}, measure.output)),
+      el("td", {}, el("code", {}, shortened(measure.output))),
       ...columns.map(([, name]) => el("td", { class: "number" }, String(measure[name] ?? "—"))),
       el("td", {}, measure.assert_close ? "passes" : "fails"),
     ),
@@ -179,12 +181,12 @@ export function ledgerPanel(detail) {
       el(
         "div",
         { class: shownFact(value).length > 40 ? "wide" : null },
-        el("dt", {}, key.replaceAll("_", " ")),
+        el("dt", {}, shortened(key.replaceAll("_", " "))),
         el(
           "dd",
           {},
           /^https?:\/\//.test(value)
-            ? el("a", { href: value, rel: "noreferrer" }, value)
+            ? el("a", { href: value, rel: "noreferrer" }, shortened(value))
             : isolated(shownFact(value)),
         ),
       ),

@@ -3,6 +3,8 @@ import { factKeys, rows } from "./data.js";
 
 const TOKEN = /(-?)(?:([\w.-]+):)?(=?)(?:"([^"]*)"?|([^\s"]\S*))/g;
 
+const WHOLE = new Set(["is", "changed", "pattern"]);
+
 /** Field of a row by the word before the colon; null where there is no such field. */
 function reader(field) {
   switch (field.toLowerCase()) {
@@ -14,6 +16,10 @@ function reader(field) {
       return (row) => [row.case.file];
     case "case":
       return (row) => [row.case.name];
+    case "changed":
+      return (row) => [row.change, row.change && row.change !== "added" ? "yes" : "no"];
+    case "pattern":
+      return (row) => [row.case.pattern];
     case "is":
       return (row) => [row.status, row.diverging ? "diverging" : ""];
     default: {
@@ -42,7 +48,7 @@ function test(field, values, exact) {
     };
   }
   const read = reader(field);
-  const whole = exact || field === "is";
+  const whole = exact || WHOLE.has(field);
   return (row) =>
     read(row).some((found) => {
       const text = String(found).toLowerCase();
