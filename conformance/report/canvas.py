@@ -14,7 +14,7 @@ from typing import IO, Literal
 Colour = tuple[int, int, int]  # red, green, blue from 0 to 255
 Depth = Literal[0, 8, 24]  # bits of a colour; 0 where there are none
 WIDTH = 100  # columns of what is no terminal
-DARK, LIGHT = (22, 25, 28), (255, 255, 255)
+DARK, LIGHT = (0, 0, 0), (255, 255, 255)  # one of them has a contrast of 4.5 on any colour
 CUBE = (0, 95, 135, 175, 215, 255)  # intensities of the 6 × 6 × 6 colours that begin at number 16 of the 256
 
 
@@ -29,13 +29,13 @@ class Canvas:
         """The text on a background, in whichever of dark and light is the more readable; as it is without colours."""
         if not self.depth:
             return text
-        return f"\x1b[{self._code(38, ink(colour))};{self._code(48, colour)}m{text}\x1b[0m"
-
-    def _code(self, plane: int, colour: Colour) -> str:
         if self.depth == 24:
-            return f"{plane};2;{colour[0]};{colour[1]};{colour[2]}"
-        red, green, blue = (min(range(6), key=lambda step: abs(CUBE[step] - part)) for part in colour)
-        return f"{plane};5;{16 + 36 * red + 6 * green + blue}"
+            front, back = ("2;" + ";".join(map(str, shown)) for shown in (ink(colour), colour))
+        else:
+            red, green, blue = (min(range(6), key=lambda step: abs(CUBE[step] - part)) for part in colour)
+            front = f"5;{16 if ink((CUBE[red], CUBE[green], CUBE[blue])) == DARK else 231}"
+            back = f"5;{16 + 36 * red + 6 * green + blue}"
+        return f"\x1b[38;{front};48;{back}m{text}\x1b[0m"
 
 
 PLAIN = Canvas()
