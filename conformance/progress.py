@@ -124,6 +124,12 @@ class Progress:
         if report.when != CRASHED:  # of which pytest-xdist has more to say
             self._show(at_once=bool(status) or len(self.tally.done) == self.tally.total)
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logfinish(self) -> None:
+        """Before pytest 9, the last of them is when 100 % is written."""
+        if len(self.tally.done) == self.tally.total:
+            self._clear()
+
     @pytest.hookimpl(tryfirst=True, optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         self.tally.running.pop(node.gateway.id, None)

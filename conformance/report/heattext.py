@@ -22,7 +22,7 @@ ROWS = 20
 MARGIN = 6  # columns for indent and the numbers of rows
 DECADES = 3  # of error/bound on either side of 1 that colours tell apart
 STOPS: tuple[Colour, ...] = ((127, 168, 207), (188, 210, 228), (243, 240, 232), (229, 138, 60), (143, 22, 18))
-NOT_FINITE, SHUT = (22, 25, 28), (176, 180, 184)
+NOT_FINITE, SHUT = (96, 24, 120), (176, 180, 184)
 LEVELS = (  # the largest error/bound, its shade, its sign on a colour, what it means
     (0.1, "·", "·", "≤ 0.1"),
     (1.0, "░", "-", "≤ 1"),
