@@ -5,6 +5,7 @@
     ConformanceError
     ├── AdapterError          an announced adapter that cannot be used
     ├── NothingJudged         a case whose every bound overflows
+    ├── UsageError            a command that names what does not exist
     └── LocatedError          faults found in a file, all of them at once
         ├── CaseFileError     a case file
         └── LedgerError       the ledger of known divergences
@@ -60,6 +61,10 @@ class AdapterError(ConformanceError):
 
 class NothingJudged(ConformanceError):
     """No element of a case can be judged, so that agreeing would mean nothing."""
+
+
+class UsageError(ConformanceError):
+    """A command asks for a run, a pair or a subject that does not exist."""
 
 
 class LocatedError(ConformanceError):

@@ -13,7 +13,7 @@ from conformance.errors import AdapterError, Fault, LedgerError, LocatedError
 from conformance.ledger import unmatched, unused
 from conformance.ledgerfile import ledger_of
 from conformance.pair import Pair, conclude, screenful
-from conformance.plugin import session_of
+from conformance.plugin import STATUS, session_of
 from conformance.suite import check_subjects, constraint_faults, pairs_of, select
 
 
@@ -130,6 +130,7 @@ class PairItem(_TextItem):
             case "unsupported" | "missing":
                 pytest.skip(row.summary)
             case _:
+                self.user_properties.append((STATUS, row.status))  # for the progress line, and for JUnit XML
                 raise Failure(screenful(self.pair, row, conclusion.outcome.verdict) + note)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:

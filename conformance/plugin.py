@@ -7,6 +7,7 @@ projects, which it leaves alone. The engine is imported when the first case file
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 CASES = "cases"
 ENDINGS = (".yaml", ".yml")
 FOLDER = "conformance_folder"
+PROGRESS = "conformance_progress"
+STATUS = "conformance_status"  # of a failing pair, among the properties of its report
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--summary", metavar="FILE", default=None, help="append a summary in Markdown, for a CI job's page")
     group.addoption(
         "--reports", metavar="DIR", default=None, help="folder for runs and reports (default: ROOT/reports)"
+    )
+    group.addoption(
+        "--progress",
+        choices=("auto", "line", "off"),
+        default="auto",
+        help="instead of dots, in a run of case files alone: a line that a terminal rewrites and a log gets every 30 s "
+        "unless -v is given (auto); the rewritten line in any case (line); dots (off)",
     )
 
 
@@ -66,6 +76,15 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 def pytest_configure_node(node: Any) -> None:
     """Tell each worker of pytest-xdist the folder of this run."""
     node.workerinput[FOLDER] = str(node.config.stash[_PLACE].folder)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    _show_progress(session.config, [item.nodeid for item in session.items])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None:
+    _show_progress(node.config, ids)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -119,6 +138,18 @@ def session_of(config: pytest.Config) -> RunSession:
         place = config.stash[_PLACE]
         config.stash[_RUN] = RunSession.of(config, place.folder, place.started)
     return config.stash[_RUN]
+
+
+def _show_progress(config: pytest.Config, nodes: Sequence[str]) -> None:
+    """Show how far a run has come, if it is one of case files alone; with pytest-xdist, the controller does."""
+    if hasattr(config, "workerinput") or not nodes or config.pluginmanager.has_plugin(PROGRESS):
+        return
+    if all(_is_case_file(config.rootpath / file) for file in {node.partition("::")[0] for node in nodes}):
+        from conformance.progress import progress_of
+
+        shown = progress_of(config, nodes)
+        if shown is not None:
+            config.pluginmanager.register(shown, PROGRESS)
 
 
 def _is_case_file(path: Path) -> bool:

@@ -86,8 +86,8 @@ class Run:
 
     def tensors(self, row: Row) -> dict[str, Array]:
         """Arrays of a diverging row by ``"<output>/<expected|actual|bound>"`` (float64), and ``blocked`` (bool
-        [B, H, T, S + E]); empty when none were kept."""
-        if row.tensors is None:
+        [B, H, T, S + E]); empty when none were kept, or when results were passed on without them."""
+        if row.tensors is None or not (self.folder / row.tensors).is_file():
             return {}
         with np.load(self.folder / row.tensors) as arrays:
             return dict(arrays)

@@ -206,7 +206,8 @@ def test_the_package_can_be_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
         runpy.run_path(str(ROOT / "conformance" / "__main__.py"), run_name="__main__")
     assert stopped.value.code == 0
     commands = re.findall(r"^    (\w+)\b", capsys.readouterr().out, re.MULTILINE)
-    assert commands == ["check", "subjects", "report", "repro", "explain", "diff", "divergences", "csv", "schema"]
+    reading = ["report", "repro", "explain", "diff", "divergences", "csv", "badge"]
+    assert commands == ["check", "subjects", *reading, "schema"]
 
 
 PROBE = """

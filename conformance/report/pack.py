@@ -70,7 +70,7 @@ class _Packer:
         if self._detail_room <= 0:
             self.left_out += wanted and row.tensors is not None
             return
-        arrays = self._arrays(row)
+        arrays = self._view.run.tensors(row)
         layout, blob = _tensors(row, arrays, min(ROW_BUDGET, self._tensor_room)) if wanted else ([], "")
         if layout:
             self.tensors[entry.number] = blob
@@ -82,12 +82,6 @@ class _Packer:
         detail["note"] = "" if not missed else "size" if wanted else "group"
         self.details[entry.number] = deflated(script_json(detail).encode())
         self._detail_room -= max(len(self.details[entry.number]) - len(script or ""), 0)
-
-    def _arrays(self, row: Row) -> Mapping[str, Array]:
-        try:
-            return self._view.run.tensors(row)
-        except FileNotFoundError:  # a run's results may be passed on without their tensors
-            return {}
 
     def _script(self, row: Row, wanted: bool) -> tuple[str | None, str]:
         """The reproducer, and ``size`` where there may be one that the page has no room for."""
