@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import shutil
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from conformance import environment
+from conformance import compilecache, environment
 from conformance.adapter import adapter_of, adapters
 from conformance.changes import since_last_run
 from conformance.pair import Conclusion, Pair, crash_row
@@ -41,6 +42,7 @@ class RunSession:
     full: bool
     started: datetime
     page: Path | None = None  # to which a summary in Markdown is appended
+    cache: Path | None = None  # folder of what frameworks compiled
     recorder: Recorder | None = None
     left_out: dict[str, int] = field(default_factory=dict)
     scripts: Counter[tuple[Any, ...]] = field(default_factory=Counter)
@@ -50,7 +52,9 @@ class RunSession:
     @classmethod
     def of(cls, config: pytest.Config, folder: Path, started: datetime) -> RunSession:
         worker: Mapping[str, Any] = getattr(config, "workerinput", {})
-        page = config.getoption("summary")
+        page, cache = config.getoption("summary"), _cache_of(config)
+        compilecache.offer(os.environ, cache)
+        config.add_cleanup(lambda: compilecache.offer(os.environ, None))
         return cls(
             folder,
             config.rootpath,
@@ -58,6 +62,7 @@ class RunSession:
             config.getoption("full"),
             started,
             None if page is None else config.invocation_params.dir / page,
+            cache,
         )
 
     def record(self, pair: Pair, conclusion: Conclusion) -> None:
@@ -93,6 +98,8 @@ class RunSession:
                 for entry in idle_entries(run.rows, run.header.versions, self.root, self.full)
             ]
             _forget_old_runs(self.folder)
+            if self.cache is not None:
+                compilecache.prune(self.cache)
 
     def header(self, complete: bool) -> Header:
         """The header without what workers noted: versions of subjects, and pairs that were left out."""
@@ -130,6 +137,13 @@ class RunSession:
             ]
             self.recorder = Recorder(self.folder, self.process, sampled)
         return self.recorder
+
+
+def _cache_of(config: pytest.Config) -> Path | None:
+    """A folder in pytest's own cache, which ``--cache-clear`` empties; None where the user wants none."""
+    if config.getoption("no_cache") or not hasattr(config, "cache"):
+        return None
+    return Path(config.cache.mkdir("compiled"))
 
 
 def publish(run: Run, path: Path, page: Path | None = None) -> list[str]:
