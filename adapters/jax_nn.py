@@ -18,7 +18,7 @@ import numpy as np
 
 from adapters.jax_masks import JaxMask, full_mask_and_bias, jax_mask, mask_and_bias
 from adapters.scripting import masks_by_call
-from conformance.adapter import Adapter, Script
+from conformance.adapter import Adapter, Script, cache_folder
 from conformance.policy import Policy
 from conformance.problem import Outputs, Problem
 from conformance.spec import Array, Case, Unsupported
@@ -57,6 +57,16 @@ class Call:
     cotangent: Array
 
 
+def _keep_compilations(jax: Any) -> None:
+    """Have JAX keep all that it compiles in its persistent cache, unless the user has settled where that lies."""
+    folder = cache_folder("jaxlib", version("jaxlib"))
+    if folder is None or jax.config.jax_compilation_cache_dir is not None:
+        return
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
 class _JaxSubject:
     """Construction, projections and gradients; a subclass gives the attention between the projections."""
 
@@ -72,6 +82,7 @@ class _JaxSubject:
 
         # Without it float64 arrays are silently taken as float32.
         jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
+        _keep_compilations(jax)
         self.jax = jax
         self.run: Callable[..., Any] = jax.jit(self._run, static_argnames="static") if self.compiled else self._run
 

@@ -18,10 +18,12 @@ from typing import Any
 
 import numpy as np
 
+from conformance.adapter import cache_folder
 from conformance.problem import Parameters, Problem
 from conformance.spec import Array, Case
 
 BACKEND = "tensorflow"
+XLA_CACHE = "--tf_xla_persistent_cache_directory"
 ENVIRONMENT = {"KERAS_BACKEND": BACKEND, "TF_CPP_MIN_LOG_LEVEL": "3"}
 Signature = tuple[tuple[str, tuple[int, ...], str], ...]
 
@@ -131,6 +133,7 @@ def frameworks() -> tuple[Any, Any]:
     _require_backend(sys.modules.get("keras"))
     with _quiet_standard_error():
         tensorflow = importlib.import_module("tensorflow")
+        _keep_compilations(tensorflow.__version__)
         keras = importlib.import_module("keras")
         _require_backend(keras)
         with contextlib.suppress(RuntimeError):  # raised when TensorFlow already ran something: its pools are fixed
@@ -139,6 +142,16 @@ def frameworks() -> tuple[Any, Any]:
         tensorflow.zeros(()).numpy()  # start the runtime, whose first greeting belongs to the silence
     tensorflow.get_logger().setLevel("ERROR")  # each new shape is meant to be traced; TensorFlow warns of that
     return tensorflow, keras
+
+
+def _keep_compilations(version: str) -> None:
+    """Have XLA keep what it compiles for TensorFlow, unless the user has settled where that lies. The flags are read
+    once, when XLA is first needed."""
+    flags = os.environ.get("TF_XLA_FLAGS", "")
+    folder = cache_folder("tensorflow", version)
+    if folder is None or XLA_CACHE in flags or " " in str(folder):  # the flags are separated by blanks
+        return
+    os.environ["TF_XLA_FLAGS"] = f"{flags} {XLA_CACHE}={folder}".lstrip()
 
 
 def _require_backend(keras: Any) -> None:

@@ -7,10 +7,12 @@ An adapter is a module with one :class:`Adapter` named ``ADAPTER``, announced un
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from conformance.errors import AdapterError
@@ -18,6 +20,7 @@ from conformance.problem import Outputs, Problem
 from conformance.spec import Array, Case, Unsupported
 
 ENTRY_POINT_GROUP = "attention_conformance.adapters"
+CACHE_VARIABLE = "ATTENTION_CONFORMANCE_CACHE"
 
 
 @runtime_checkable
@@ -149,3 +152,17 @@ def adapter_of(subject: str) -> Adapter:
 def load(subject: str) -> Subject:
     """Construct a subject, importing its framework; the same object for the same name within a process."""
     return adapter_of(subject).subjects[subject]()
+
+
+def cache_folder(*names: str) -> Path | None:
+    """A folder in which a framework may keep what it compiled for later processes; None where no cache is wanted.
+
+    ``names`` say what it is good for, such as the compiler and its version; the machine is in the path already. The
+    folder is made here. What is in it may be deleted, or cut short, at any time.
+    """
+    root = os.environ.get(CACHE_VARIABLE)
+    if not root:
+        return None
+    folder = Path(root, "-".join(names))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

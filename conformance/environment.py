@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import platform
 import subprocess
@@ -17,6 +19,7 @@ NUMERIC_VARIABLES = (
     "JAX_DEFAULT_MATMUL_PRECISION",
     "TF_ENABLE_ONEDNN_OPTS",
     "XLA_FLAGS",
+    "TF_XLA_FLAGS",
     "NVIDIA_TF32_OVERRIDE",
 )
 
@@ -43,6 +46,13 @@ def describe(root: Path) -> dict[str, Any]:
         "variables": variables,
         "commit": _commit(root),
     }
+
+
+def machine_key() -> str:
+    """Short name of what compiled code depends on besides its compiler: the processor, and the compilers' settings."""
+    settings = {name: os.environ.get(name) for name in NUMERIC_VARIABLES}
+    told = json.dumps([platform.machine(), platform.system(), _cpu(), settings], sort_keys=True)
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
 def engine_versions() -> dict[str, str]:

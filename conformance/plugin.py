@@ -42,6 +42,7 @@ _RUN: pytest.StashKey[RunSession] = pytest.StashKey()
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("attention-conformance")
     group.addoption("--full", action="store_true", help="give slow subjects every case instead of the stated sample")
+    group.addoption("--no-cache", action="store_true", help="compile all anew: neither use nor fill the compile cache")
     group.addoption("--summary", metavar="FILE", default=None, help="append a summary in Markdown, for a CI job's page")
     group.addoption(
         "--reports", metavar="DIR", default=None, help="folder for runs and reports (default: ROOT/reports)"

@@ -76,7 +76,7 @@ class Reference:
 
 def reference_of(problem: Problem, kept: Kept = EVERYTHING) -> Reference:
     """Forward, and backward where the case asks for gradients; ``kept`` is what dropout kept."""
-    forward = _forward(problem, kept)
+    forward = forward_of(problem, kept)
     return Reference(forward, _backward(problem, forward) if problem.case.wants_gradients else None)
 
 
@@ -110,7 +110,8 @@ def _wide(problem: Problem, array: Array) -> Array:
     return np.where(np.isfinite(wide), wide, 0) if problem.case.data.poison is not None else wide
 
 
-def _forward(problem: Problem, kept: Kept) -> Forward:
+def forward_of(problem: Problem, kept: Kept = EVERYTHING) -> Forward:
+    """The forward pass alone."""
     case = problem.case
     inputs = {name: _wide(problem, getattr(problem, name)) for name in ("query", "key", "value", "cotangent")}
     parameters = {name: array.astype(inputs["query"].dtype) for name, array in problem.parameters.present.items()}

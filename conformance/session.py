@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import shutil
 import sys
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from conformance import environment
+from conformance import compilecache, environment
 from conformance.adapter import adapter_of, adapters
 from conformance.pair import Conclusion, Pair, crash_row
 from conformance.store import Header, Recorder, Row, Run, combine, finished_runs
@@ -43,6 +44,7 @@ class RunSession:
     full: bool
     started: datetime
     page: Path | None = None  # to which a summary in Markdown is appended
+    cache: Path | None = None  # folder of what frameworks compiled
     recorder: Recorder | None = None
     left_out: dict[str, int] = field(default_factory=dict)
     scripts: Counter[tuple[Any, ...]] = field(default_factory=Counter)
@@ -52,7 +54,9 @@ class RunSession:
     @classmethod
     def of(cls, config: pytest.Config, folder: Path, started: datetime) -> RunSession:
         worker: Mapping[str, Any] = getattr(config, "workerinput", {})
-        page = config.getoption("summary")
+        page, cache = config.getoption("summary"), _cache_of(config)
+        compilecache.offer(os.environ, cache)
+        config.add_cleanup(lambda: compilecache.offer(os.environ, None))
         return cls(
             folder,
             config.rootpath,
@@ -60,6 +64,7 @@ class RunSession:
             config.getoption("full"),
             started,
             None if page is None else config.invocation_params.dir / page,
+            cache,
         )
 
     def record(self, pair: Pair, conclusion: Conclusion) -> None:
@@ -98,6 +103,8 @@ class RunSession:
                 for entry in idle_entries(run.rows, run.header.versions, self.root, self.full)
             ]
             _forget_old_runs(self.folder, against)
+            if self.cache is not None:
+                compilecache.prune(self.cache)
 
     def header(self, complete: bool) -> Header:
         """The header without what workers noted: versions of subjects, and pairs that were left out."""
@@ -135,6 +142,13 @@ class RunSession:
             ]
             self.recorder = Recorder(self.folder, self.process, sampled)
         return self.recorder
+
+
+def _cache_of(config: pytest.Config) -> Path | None:
+    """A folder in pytest's own cache, which ``--cache-clear`` empties; None where the user wants none."""
+    if config.getoption("no_cache") or not hasattr(config, "cache"):
+        return None
+    return Path(config.cache.mkdir("compiled"))
 
 
 def publish(run: Run, path: Path, page: Path | None = None, compared: Comparison | None = None) -> list[str]:

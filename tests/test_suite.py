@@ -11,7 +11,6 @@ from conformance.adapter import Subject, adapter_of, load
 from conformance.casefolder import case_files, cases_of, check_suite, faulty, readable
 from conformance.errors import CaseFileError, Fault, LedgerError
 from conformance.pair import crash_row
-from conformance.scheduler import FrameworkScheduling
 from conformance.suite import find_pair, idle_entries, pair_ids, pairs_of, select
 from conformance.verdict import Agrees, Diverges, Errored, Worst
 from tests.projects import Project
@@ -110,24 +109,6 @@ def test_a_sampled_pair_that_did_not_run_may_show_an_entry(project: Project) -> 
     one = row("small/one", "fake/slow", "unsupported", file="cases/small.yaml", node="cases/small.yaml::one[fake/slow]")
     assert idle_entries([one], {"fakelib": "1.5"}, project.root, full=True) == ()
     assert len(idle_entries([one], {"fakelib": "1.5"}, project.root, full=False)) == 1
-
-
-def test_a_pair_that_ends_its_worker_is_not_handed_on(project: Project) -> None:
-    scheduling = FrameworkScheduling.__new__(FrameworkScheduling)
-    done, half = {"a::1[fake/right]": True}, {"b::1[fake/right]": True, "b::2[fake/right]": False, "b::3[x]": False}
-    scheduling.assigned_work, scheduling.workqueue = {"gw0": {"fake a": done, "fake b": half}}, {}
-    assert scheduling.remove_node("gw0") == "b::2[fake/right]"
-    assert scheduling.workqueue == {"fake b": half} and half["b::2[fake/right]"] and not half["b::3[x]"]
-    scheduling.assigned_work, scheduling.workqueue = {"gw0": {"fake a": done}}, {}
-    assert scheduling.remove_node("gw0") is None
-    assert scheduling.workqueue == {} == scheduling.assigned_work
-
-
-def test_a_slow_framework_is_one_scope(project: Project) -> None:
-    scheduling = FrameworkScheduling.__new__(FrameworkScheduling)
-    assert scheduling._split_scope("cases/a.yaml::one[fake/right]") == "fake"
-    assert scheduling._split_scope("cases/a.yaml::one[absent/mha]") == "absent cases/a.yaml"
-    assert scheduling._split_scope("cases/a.yaml::case-file") == "cases/a.yaml"
 
 
 def test_a_worker_that_died_leaves_a_row(project: Project) -> None:

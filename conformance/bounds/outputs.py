@@ -13,7 +13,7 @@ from conformance.bounds.backward import BackwardGraph
 from conformance.bounds.forward import ForwardGraph
 from conformance.bounds.running_error import NOT_JUDGED, Pair
 from conformance.policy import Policy
-from conformance.reference import Reference
+from conformance.reference import Forward, Reference
 from conformance.spec import Array, Case
 
 
@@ -23,7 +23,16 @@ def bounds_of(case: Case, reference: Reference, policy: Policy) -> dict[str, Arr
     0 asks for equality; infinity means that the element may overflow and is not judged.
     """
     pairs = outputs_of(ForwardGraph.of(case, reference.forward, policy), BackwardGraph, reference)
-    return {name: np.where(pair.error >= NOT_JUDGED, np.inf, pair.error) for name, pair in pairs.items()}
+    return {name: _judged(pair) for name, pair in pairs.items()}
+
+
+def output_bound(case: Case, forward: Forward, policy: Policy) -> Array:
+    """Bound of ``attn_output`` alone, at the cost of the forward pass."""
+    return _judged(ForwardGraph.of(case, forward, policy).run().attn_output)
+
+
+def _judged(pair: Pair) -> Array:
+    return np.where(pair.error >= NOT_JUDGED, np.inf, pair.error)
 
 
 def outputs_of(graph: ForwardGraph, backward: type[BackwardGraph], reference: Reference) -> dict[str, Pair]:
