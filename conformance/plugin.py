@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,10 +59,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Settle the folder of this run; it is made with the first row."""
+    _refuse_misread_paths(config)
     started = datetime.now(UTC)
     reports = config.invocation_params.dir / (config.getoption("reports") or config.rootpath / "reports")
     own = str(reports / started.strftime("%Y%m%d-%H%M%S.%f"))
     config.stash[_PLACE] = Place(Path(getattr(config, "workerinput", {}).get(FOLDER, own)), started)
+
+
+def _refuse_misread_paths(config: pytest.Config) -> None:
+    """Raise UsageError where pytest, which looks for its settings before it knows the options of plugins, took the
+    value of one for a test path: it then misses the settings of this folder, and so which tests are meant."""
+    words, here = config.invocation_params.args, config.invocation_params.dir
+    for option, value in pairwise(words):
+        path = here / value
+        if option in ("--reports", "--summary") and path.exists() and not path.resolve().is_relative_to(here.resolve()):
+            raise pytest.UsageError(f"write {option}={value}: after a blank, pytest takes what exists for a test path")
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

@@ -125,6 +125,21 @@ def test_reports_may_go_elsewhere(project: Project) -> None:
     assert {path.name for path in folder.iterdir()} == {"results.jsonl", "report.html"}
 
 
+@pytest.mark.parametrize("option", ["--reports", "--summary"])
+def test_a_path_that_pytest_would_misread_is_refused(
+    project: Project, tmp_path_factory: pytest.TempPathFactory, option: str
+) -> None:
+    project.cases("small", "fake/right")
+    there = tmp_path_factory.mktemp("there")
+    value = str(there if option == "--reports" else there / "page.md")
+    (there / "page.md").touch()
+    result = project.pytest_apart(option, value)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert f"write {option}={value}: after a blank" in str(result.stderr)
+    assert project.pytest_apart(f"{option}={value}").ret == pytest.ExitCode.OK
+    assert (there / "page.md").read_text() if option == "--summary" else any(there.glob("2*/report.html"))
+
+
 def test_the_summary_names_the_report(project: Project) -> None:
     project.cases("small", "fake/off")
     result = project.pytest_here()
