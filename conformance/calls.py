@@ -46,21 +46,27 @@ def judged_gradients(case: Case, subject: Subject) -> tuple[str, ...]:
 
 
 def answers_of(problem: Problem, subject: Subject) -> list[Outputs]:
-    """The subject's answers: one, or two to the same call, or one put together from single samples; one for each call
-    of a relation, and with dropout one for each draw."""
+    """The subject's answers to every call of a problem; those to single samples are put together."""
+    answers = [attended(call, subject) for call in calls_of(problem)]
+    return [_together(answers)] if _in_samples(problem.case) else answers
+
+
+def calls_of(problem: Problem) -> list[Problem]:
+    """The calls of a problem: one, or the same twice, or one for each sample, each call of its relation, or each draw
+    of dropout."""
     case = problem.case
     if case.relation is not None:
-        return [attended(call, subject) for call in relation_of(case).problems]
+        return list(relation_of(case).problems)
     if case.drops:
-        return [attended(draw, subject) for draw in draws_of(problem)]
-    match case.calls:
-        case "repeated":
-            return [attended(problem, subject), attended(problem, subject)]
-        case "one-sample-at-a-time" if case.batch > 0:
-            samples = [sample_of(problem, index) for index in range(case.batch)]
-            return [_together([attended(sample, subject) for sample in samples])]
-        case _:
-            return [attended(problem, subject)]
+        return list(draws_of(problem))
+    if case.calls == "repeated":
+        return [problem, problem]
+    return [sample_of(problem, index) for index in range(case.batch)] if _in_samples(case) else [problem]
+
+
+def _in_samples(case: Case) -> bool:
+    plain = case.relation is None and not case.drops
+    return plain and case.calls == "one-sample-at-a-time" and case.batch > 0
 
 
 def attended(problem: Problem, subject: Subject) -> Outputs:
