@@ -18,11 +18,13 @@ from typing import Any
 import pytest
 
 from conformance import environment
-from conformance.adapter import adapter_of, adapters
+from conformance.adapter import adapter_of, adapters, load
 from conformance.changes import since_last_run
 from conformance.pair import Conclusion, Pair, crash_row
+from conformance.run import policy_of
 from conformance.store import Header, Recorder, Row, Run, combine, finished_runs
 from conformance.suite import SAMPLED, find_pair, idle_entries
+from conformance.verdict import Diverges, Verdict
 
 KEPT_RUNS = 10
 SCRIPTS_OF_A_KIND = 3
@@ -64,7 +66,9 @@ class RunSession:
         """Write the row of a pair; the folder is made with the first one."""
         row, tensors, script = conclusion.row, None, None
         if row.status in DIVERGING:
-            tensors, script = conclusion.outcome.tensors, _script(pair) if self._wants_script(row) else None
+            tensors = conclusion.outcome.tensors
+            if self._wants_script(row):
+                script, row = _script(pair), replace(row, bound=_bound(pair, conclusion.outcome.verdict))
         recorder = self._recorder()
         recorder.learn(conclusion.versions)
         recorder.record(row, tensors, script)
@@ -155,6 +159,16 @@ def _script(pair: Pair) -> str | None:
         script = script_of(pair)
         if script is not None and len(script) <= LARGEST_SCRIPT:
             return script
+    return None
+
+
+def _bound(pair: Pair, verdict: Verdict) -> dict[str, Any] | None:
+    """The worst element's bound as a formula, likewise an aid."""
+    from conformance.formula import formula_of
+
+    with contextlib.suppress(Exception):
+        if isinstance(verdict, Diverges):
+            return formula_of(pair.case, policy_of(load(pair.subject)), verdict.findings)
     return None
 
 

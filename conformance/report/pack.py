@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from conformance.report.boundtext import bound_shown
 from conformance.report.elements import (
     Element,
     Field,
@@ -118,6 +119,7 @@ def _detail(entry: Entry, arrays: Mapping[str, Array]) -> dict[str, Any]:
         "more": max(len(row.findings) - FINDINGS_SHOWN, 0),
         "measures": [_measure(measure) for measure in row.measures],
         "worst": [_element(element, entry.dtype) for element in worst_elements(row, arrays)],
+        "bound": bound_shown(row),
         "ledger": plain(row.ledger),
         "traceback": row.traceback,
         "seconds": plain(row.seconds),

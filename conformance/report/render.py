@@ -39,6 +39,7 @@ SCRIPTS = (
     "heatmap.js",
     "maskpicture.js",
     "panels.js",
+    "bound.js",
     "others.js",
     "heatsection.js",
     "casepage.js",

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from conformance.report.boundtext import bound_lines
 from conformance.report.elements import (
     Element,
     finding_ratio,
@@ -70,6 +71,7 @@ def explain_lines(run: Run, row: Row) -> list[str]:
     elements = worst_elements(row, run.tensors(row)) if row.findings else ()
     if elements:
         lines += ["", "worst elements", *_elements(elements, dtype)]
+    lines += bound_lines(row)
     if row.measures:
         lines += ["", "checked", *(_measure(measure) for measure in row.measures)]
     if row.ledger:
