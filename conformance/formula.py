@@ -87,8 +87,8 @@ def _row_sum(expectation: Expectation, policy: Policy, worst: Worst) -> Breakdow
     storage = FORMATS[expectation.case.compute]
     softmax = policy.format(policy.softmax, storage)
     terms = int((~expectation.blocked[worst.index]).sum())
-    numbers = {"n": terms, "u": softmax.unit_roundoff, "u_s": storage.unit_roundoff}
-    rule = "2·u_s + s/(1 − s), s = (n + 4)·u"
+    numbers = {"n": terms, "u": softmax.unit_roundoff, "u_s": storage.unit_roundoff, "φ": storage.underflow}
+    rule = "2·u_s + 2·n·φ + r/(1 − r), r = (n + 4)·u"
     return Breakdown(
         worst.bound,
         (Part("sum of the row", rule, worst.bound, worst.bound, numbers, largest=False),),

@@ -96,17 +96,21 @@ def _part(stage: Stage, adds: float, note: Note, output: str, index: tuple[int, 
     last = stage.name == output
     placed = [(step, _place(step.own, stage.name, output, index)) for step in _of_shape(note, note.error.shape, last)]
     found = [(step, place, float(step.own[place])) for step, place in placed if place is not None]
-    stores = [own for step, _, own in found if step.kind == "store" and own > 0]
+    first = next((place for place, (step, _, _) in enumerate(found) if step.kind != "store"), 0)
+    casts, stores = (
+        [own for step, _, own in some if step.kind == "store" and own > 0] for some in (found[:first], found[first:])
+    )
     rules = [(own, step, place) for step, place, own in found if step.kind != "store"]
     numbers: dict[str, Number] = {}
     if rules:
         _, step, place = max(rules, key=lambda rule: rule[0])
-        numbers = _numbers(stage, step, place, last)
+        numbers = {**stage.constants, **_numbers(stage, step, place, last)}
     if stores:
         numbers["½ ulp"] = max(stores)
     worst = _place(note.error, stage.name, output, index)
     error = 0.0 if worst is None else float(note.error[worst])
-    return Part(stage.label, " + ".join([stage.rule, *_stored(len(stores))]), adds, error, numbers, not last)
+    rule = " + ".join([stage.rule, *_stored(len(stores)), *(["casts"] if casts else [])])
+    return Part(stage.label, rule, adds, error, numbers, not last)
 
 
 def _terms(stage: Stage, note: Note, index: tuple[int, ...]) -> Iterator[Term]:

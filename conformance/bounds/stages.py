@@ -6,7 +6,9 @@ before a letter is its gradient. ``docs/tolerance.md`` derives the rules.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from conformance.spec import Case
 
@@ -23,6 +25,7 @@ class Stage:
     magnitude: str = ""  # what terms come to
     inherited: str = ""  # what the operands of an output's own stage bring along
     rule: str = ""  # before anything is stored
+    constants: Mapping[str, float] = field(default_factory=dict)  # of the rule, by symbol
 
     @property
     def rounding(self) -> str:
@@ -40,7 +43,11 @@ def stage_of(case: Case, name: str) -> Stage:
         return _gradient(name)
     label, magnitude, inherited, rule = _STAGES[name]
     biased = case.bias and name in ("query", "key", "value", "attn_output")
-    return _summing(Stage(name, label, inherited=inherited, rule=rule), f"{magnitude} + |b|" if biased else magnitude)
+    stage = Stage(name, label, inherited=inherited, rule=rule)
+    stage = _summing(stage, f"{magnitude} + |b|" if biased else magnitude)
+    if name not in _SCALED:
+        return stage
+    return replace(stage, rule=f"√c·{stage.rule}", constants={"√c": math.sqrt(abs(case.effective_scale))})
 
 
 _STAGES = {
@@ -58,6 +65,7 @@ _STAGES = {
     "d_key": ("gradient of the keys", "Σ|dS||q|", "", ""),
     "d_value": ("gradient of the values", "ΣP|dc|", "", ""),
 }
+_SCALED = ("query", "key", "d_query", "d_key")  # each takes its root of the scale
 _LETTERS = {"query": "dq", "key": "dk", "value": "dv", "output": "dO", "bias_k": "dk", "bias_v": "dv"}
 
 

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from conformance.report.text import brief_text, number
 from conformance.store import Row
 
-LEGEND = (
-    "n: terms and further roundings; u: unit roundoff of the arithmetic; ε: error that operands bring along; "
-    "τ: error of exp(s − max s) in the log domain; φ: error near zero; ½ ulp: storing."
-)
+MEANINGS = {
+    "n": "terms and further roundings",
+    "u": "unit roundoff of the arithmetic",
+    "u_s": "that of the storage",
+    "√c": "root of the scale",
+    "ε": "error that an operand brings along",
+    "τ": "error of exp(s − max s) in the log domain",
+    "φ": "error of one operation near zero",
+    "½ ulp": "storing",
+}
+LETTERS = "x input, W and b of a projection, q k v heads, P weights, c context, dO cotangent, dy the gradient of y"
 SECTION = "docs/tolerance.md, “Where a bound comes from”"
+_SYMBOL = re.compile(r"½ ulp|√c|(?<![^\W\d])(?:u_s|[nuετφ])(?![^\W\d])")
+_CONSTANT = ("n", "u", "u_s", "φ", "√c")
 _DIGITS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -31,7 +41,7 @@ def bound_lines(row: Row) -> list[str]:
         lines.append(f"  {part['share']:>6}  {part['adds']:<9} {part['stage']}: {part['rule']}")
         lines += [f"{'':19}{part['numbers']}"] if part["numbers"] else []
     if shown["parts"]:
-        lines += [f"  {'100 %':>6}  {shown['sum']:<9} sum of the parts", f"  {LEGEND}", f"  {SECTION}"]
+        lines += [f"  {'100 %':>6}  {shown['sum']:<9} sum of the parts", f"  {shown['legend']}", f"  {SECTION}"]
     return lines
 
 
@@ -51,7 +61,7 @@ def bound_shown(row: Row) -> dict[str, Any] | None:
         "numbers": ", ".join(numbers),
         "parts": [_part(part, bound) for part in parts],
         "sum": brief_text(math.fsum(part["adds"] for part in parts)),
-        "legend": LEGEND,
+        "legend": _legend([*(term["text"] for term in terms), *(part["rule"] for part in parts)]),
         "section": SECTION,
     }
 
@@ -73,8 +83,7 @@ def _part(part: Mapping[str, Any], bound: float) -> dict[str, Any]:
 def _numbers(numbers: Mapping[str, Any], relation: str) -> Iterator[str]:
     """``n = 9``, ``u = 2⁻²⁴``, ``Σ|q||k| ≤ 3.2``."""
     for symbol, value in numbers.items():
-        equal = isinstance(value, int) or symbol.startswith("u")
-        yield f"{symbol} {'=' if equal else relation} {_value(value)}"
+        yield f"{symbol} {'=' if symbol in _CONSTANT else relation} {_value(value)}"
 
 
 def _value(value: float) -> str:
@@ -82,6 +91,12 @@ def _value(value: float) -> str:
     if mantissa == 0.5 and not 0 <= exponent < 10:
         return f"2{str(exponent - 1).translate(_DIGITS)}"
     return brief_text(value)
+
+
+def _legend(rules: Sequence[str]) -> str:
+    """What the symbols mean that occur in some rules."""
+    used = {symbol for rule in rules for symbol in _SYMBOL.findall(rule)}
+    return "; ".join([*(f"{symbol}: {text}" for symbol, text in MEANINGS.items() if symbol in used), LETTERS]) + "."
 
 
 def _policy(declared: Mapping[str, Any]) -> str:

@@ -24,36 +24,44 @@ function formula({ bound, symbols, values, numbers }) {
   return el("p", { class: "formula" }, ...lines.filter(Boolean).map((line) => el("span", {}, line)));
 }
 
+/** Each number in one piece on a line that may break between them. */
+const numbers = (part) => part.numbers.split(", ").map((text) => el("span", {}, text));
+
+/** A row for each stage, with its rule in a row of its own below: readable on a narrow screen. */
 function parts(bound) {
   const cell = (text) => el("td", { class: "number" }, text);
-  const lines = bound.parts.map((part) => {
+  const stage = (part) => {
     const bar = el("i", { class: "share", "aria-hidden": "true" });
     bar.style.width = `${part.width}%`;
     return el(
-      "tr",
+      "tbody",
       {},
-      el("th", { scope: "row" }, part.stage),
-      cell(part.adds),
-      el("td", { class: "number share-of" }, part.share, bar),
-      el("td", { class: "rule" }, part.rule, part.numbers ? el("span", { class: "n" }, part.numbers) : null),
+      el(
+        "tr",
+        {},
+        el("th", { scope: "row" }, part.stage),
+        cell(part.adds),
+        el("td", { class: "number share-of" }, part.share, bar),
+      ),
+      el(
+        "tr",
+        { class: "rule" },
+        el("td", { colspan: 3 }, `own error ${part.rule}`, el("span", { class: "n" }, ...numbers(part))),
+      ),
     );
-  });
+  };
   const heads = ["adds", "share"].map((name) => el("th", { scope: "col", class: "number" }, name));
   return scroll(
     "Parts of the bound",
     el(
       "table",
-      { class: "plain bound-parts" },
-      el(
-        "thead",
-        {},
-        el("tr", {}, el("th", { scope: "col" }, "stage"), ...heads, el("th", { scope: "col" }, "its own error")),
-      ),
-      el("tbody", {}, ...lines),
+      { class: "bound-parts" },
+      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "stage"), ...heads)),
+      ...bound.parts.map(stage),
       el(
         "tfoot",
         {},
-        el("tr", {}, el("th", { scope: "row" }, "the bound"), cell(bound.sum), cell("100 %"), el("td", {})),
+        el("tr", {}, el("th", { scope: "row" }, "the bound"), cell(bound.sum), cell("100 %")),
       ),
     ),
   );
