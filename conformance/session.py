@@ -166,7 +166,8 @@ def _bound(pair: Pair, verdict: Verdict) -> dict[str, Any] | None:
     """The worst element's bound as a formula, likewise an aid."""
     from conformance.formula import formula_of
 
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         if isinstance(verdict, Diverges):
             return formula_of(pair.case, policy_of(load(pair.subject)), verdict.findings)
     return None

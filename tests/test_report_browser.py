@@ -10,13 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conformance.expectation import expected
-from conformance.formula import formula_of
-from conformance.policy import ENVELOPE
 from conformance.report.render import write_report
-from conformance.verdict import Finding, Worst
 from tests.browsing import Visitor
-from tests.drawn_problems import case_like
+from tests.report_pages import taken_apart
 from tests.synthetic_runs import arrays, finding, row, run_of, with_tensors
 
 pytest_plugins = ("tests.report_fixtures",)
@@ -246,30 +242,21 @@ def test_the_tables_can_be_read_without_scripts(visit: Visitor, report: Path) ->
     assert not seen.page.locator(".finder").is_visible()
 
 
-def test_the_bound_is_taken_apart_on_the_page(visit: Visitor, tmp_path: Path) -> None:
-    case = case_like("parts", dtype="float32")
-    bound = float(expected(case, ENVELOPE)[1].bounds["attn_output"][1, 2, 3])
-    worst = Finding("attn_output", "value", "", worst=Worst((1, 2, 3), 0.0, 1.0, 1.0, bound))
-    made = row("a", status="new", bound=formula_of(case, ENVELOPE, [worst]))
-    path = tmp_path / "report.html"
-    write_report(run_of(tmp_path, [made, row("b", status="new")]), path)
-    seen = visit(path, f"#row={made.node}", viewport={"width": 380, "height": 800})
-    panel = seen.page.locator("section[aria-label='The bound']")
-    panel.wait_for()
+def test_the_bound_is_taken_apart_on_the_page(visit: Visitor, report: Path) -> None:
+    seen = visit(report, viewport={"width": 380, "height": 800})
+    seen.open_first()
+    panel, bound = seen.page.locator("section[aria-label='The bound']"), taken_apart()
     assert "attn_output[1, 2, 3]" in panel.inner_text() and "Σ|W|·ε" in panel.locator(".formula").inner_text()
     stages = panel.locator("tbody tr:not(.rule)")
     assert stages.locator("th").first.inner_text() == "query projection, scaled"
     added = [float(text) for text in stages.locator("td:nth-child(2)").all_inner_texts()]
-    total = float(panel.locator("tfoot td").first.inner_text())
-    assert len(added) == 7
-    assert sum(added) == pytest.approx(total, rel=0.01) == pytest.approx(bound, rel=0.01)
-    widths = [
-        float(text.removesuffix("%"))
-        for text in panel.locator(".share").evaluate_all("bars => bars.map((bar) => bar.style.width)")
-    ]
+    assert len(added) == len(bound["parts"]) == 7
+    assert sum(added) == pytest.approx(bound["bound"], rel=0.01)
+    assert float(panel.locator("tfoot td").first.inner_text()) == pytest.approx(bound["bound"], rel=0.01)
+    widths = panel.locator(".share").evaluate_all("bars => bars.map((bar) => parseFloat(bar.style.width))")
     assert sum(widths) == pytest.approx(100, abs=0.5)
     box = panel.locator(".scroll")
     assert box.evaluate("box => box.scrollWidth <= box.clientWidth"), "all of it is read without scrolling sideways"
-    seen.page.goto(f"{path.as_uri()}#row=cases/plain.yaml::b[alpha/mha]")
-    seen.page.wait_for_selector("#case h1:has-text('b')")
+    seen.page.evaluate("location.hash = 'row=cases/blocked.yaml::b[beta/mha]'")
+    seen.page.wait_for_selector("text=Known divergence")
     assert panel.count() == 0

@@ -38,8 +38,8 @@ class Term:
 class Part:
     """What one stage adds to a bound.
 
-    ``error`` is what it adds to its own outcome, and ``numbers`` are those of its rule: at the element itself for the
-    last stage, else the largest (``largest``) among the elements that lead to it.
+    ``error`` is that of its own outcome where all before it is exact, ``numbers`` are those of its rule: at the element
+    itself for the last stage, else the largest (``largest``) among the elements that lead to it.
     """
 
     stage: str
@@ -94,7 +94,8 @@ def _parts(walk: Walk, names: Sequence[str], bound: float, index: tuple[int, ...
 def _part(stage: Stage, adds: float, note: Note, output: str, index: tuple[int, ...]) -> Part:
     """A stage's part, from the note of the walk in which all that comes before it is exact."""
     last = stage.name == output
-    placed = [(step, _place(step.own, stage.name, output, index)) for step in _of_shape(note, note.error.shape, last)]
+    steps = _alike(note) if last else note.steps
+    placed = [(step, _place(step.own, stage.name, output, index)) for step in steps]
     found = [(step, place, float(step.own[place])) for step, place in placed if place is not None]
     first = next((place for place, (step, _, _) in enumerate(found) if step.kind != "store"), 0)
     casts, stores = (
@@ -109,13 +110,14 @@ def _part(stage: Stage, adds: float, note: Note, output: str, index: tuple[int, 
         numbers["½ ulp"] = max(stores)
     worst = _place(note.error, stage.name, output, index)
     error = 0.0 if worst is None else float(note.error[worst])
-    rule = " + ".join([stage.rule, *_stored(len(stores)), *(["casts"] if casts else [])])
+    near_zero = ["n·φ"] if "φ" in numbers else []
+    rule = " + ".join([stage.rule, *near_zero, *_stored(len(stores)), *(["casts"] if casts else [])])
     return Part(stage.label, rule, adds, error, numbers, not last)
 
 
 def _terms(stage: Stage, note: Note, index: tuple[int, ...]) -> Iterator[Term]:
     """The last sum (or softmax) of an output and the stores that follow it."""
-    steps = _of_shape(note, note.error.shape, alike=True)
+    steps = _alike(note)
     place = max(place for place, step in enumerate(steps) if step.kind != "store")
     last, joined = steps[place], sum(step.kind == "sum" for step in steps) > 1
     stage = stage.joined() if joined else stage
@@ -129,9 +131,9 @@ def _terms(stage: Stage, note: Note, index: tuple[int, ...]) -> Iterator[Term]:
             yield Term(text, amount, numbers if text == rounding else {})
 
 
-def _of_shape(note: Note, shape: tuple[int, ...], alike: bool) -> list[Step]:
-    """The steps of a note; with ``alike``, those whose results have the shape of the stage's."""
-    return [step for step in note.steps if not alike or step.error.shape == shape]
+def _alike(note: Note) -> list[Step]:
+    """The steps whose results have the shape of the stage's: not the casts of operands."""
+    return [step for step in note.steps if step.error.shape == note.error.shape]
 
 
 def _place(own: Array, stage: str, output: str, index: tuple[int, ...]) -> tuple[int, ...] | None:
