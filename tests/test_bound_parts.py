@@ -55,9 +55,9 @@ def test_parts_sum_to_the_bound_and_none_is_negative(dtype: str) -> None:
             if np.isfinite(found.bound):
                 assert sum(amounts) == pytest.approx(found.bound, rel=ROUNDED, abs=0), (name, problem.case)
                 assert min(amounts, default=0) >= -ROUNDED * found.bound, (name, problem.case)
+                terms = [term.amount for term in found.terms]
+                assert sum(terms) == pytest.approx(found.bound, rel=1e-9, abs=0), (name, problem.case)
                 judged, several = judged + bool(amounts), several + (len(amounts) > 3)
-            if found.terms:
-                assert sum(term.amount for term in found.terms) == pytest.approx(found.bound, rel=1e-9)
     assert judged >= 15 and several >= 8
 
 
@@ -104,6 +104,15 @@ def test_stages_that_lead_nowhere_add_nothing() -> None:
     large = case_like("overflow", dtype="float16", data=Data("large", 40.0))
     index = np.argwhere(np.isinf(bounds_of(large, reference_of(problem_of(large)), ENVELOPE)["attn_output"]))[0]
     assert parts(large, "attn_output", tuple(map(int, index))) == Breakdown(np.inf, (), ())
+
+
+def test_a_bias_that_nothing_is_added_to_errs_as_it_was_cast() -> None:
+    case = case_like("alone", dtype="mixed_float16", mask=Mask(explicit=Explicit("rows", "TS", indices=(1,))))
+    found = parts(case, "attn_output", (0, 1, 2))
+    (part,), (term,) = found.parts, found.terms
+    assert part.rule == term.text == "error of b as given" and not part.numbers
+    bias = np.float16(problem_of(case).parameters.present["output_bias"][2])
+    assert part.adds == term.amount == found.bound == pytest.approx(np.spacing(np.abs(bias)) / 2)
 
 
 def formula(

@@ -22,6 +22,7 @@ from conformance.spec import Array, Case
 
 Number = int | float
 _QUERY_ROWS = ("query", "scores", "attn_weights", "context")  # arrays of these stages are [B, (H,) T, ...]
+_ALONE = "error of b as given"  # 0 + b is b: no term of the sum can differ from 0
 _VISIBLE = 1e-3  # share of a rounding from which the absolute error near zero is worth a symbol
 
 
@@ -52,8 +53,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Breakdown:
-    """The bound of one element. Parts that add nothing are left out, so a bound of 0 has none, nor has one that is
-    infinite; ``terms`` are empty where the output is not the last operation's alone."""
+    """The bound of one element. Parts and terms that add nothing are left out, so a bound of 0 has none, nor has one
+    that is infinite."""
 
     bound: float
     parts: tuple[Part, ...]
@@ -70,8 +71,7 @@ def parts_of(case: Case, reference: Reference, policy: Policy, output: str, inde
     if bound >= NOT_JUDGED:
         return Breakdown(np.inf, (), ())
     terms = tuple(_terms(stage_of(case, output), notes[output], index))
-    whole = abs(sum(term.amount for term in terms) - bound) <= 1e-9 * bound  # 0 + b is b, and no sum
-    return Breakdown(bound, tuple(_parts(walk, names, bound, index)), terms if whole else ())
+    return Breakdown(bound, tuple(_parts(walk, names, bound, index)), terms)
 
 
 def _parts(walk: Walk, names: Sequence[str], bound: float, index: tuple[int, ...]) -> Iterator[Part]:
@@ -110,6 +110,8 @@ def _part(stage: Stage, adds: float, note: Note, output: str, index: tuple[int, 
         numbers["½ ulp"] = max(stores)
     worst = _place(note.error, stage.name, output, index)
     error = 0.0 if worst is None else float(note.error[worst])
+    if numbers.get("n") == 0:
+        return Part(stage.label, _ALONE, adds, error, {}, not last)
     near_zero = ["n·φ"] if "φ" in numbers else []
     rule = " + ".join([stage.rule, *near_zero, *_stored(len(stores)), *(["casts"] if casts else [])])
     return Part(stage.label, rule, adds, error, numbers, not last)
@@ -123,6 +125,10 @@ def _terms(stage: Stage, note: Note, index: tuple[int, ...]) -> Iterator[Term]:
     stage = stage.joined() if joined else stage
     stores = [own for step in steps[place + 1 :] if (own := float(step.own[index])) > 0]
     numbers = _numbers(stage, last, index, last=True)
+    if numbers["n"] == 0:
+        if (error := float(note.error[index])) > 0:
+            yield Term(_ALONE, error, {})
+        return
     rounding = stage.rounding + (" + n·φ" if "φ" in numbers else "")
     texts = (stage.inherited, rounding, *_stored(len(stores)))
     amounts = (float(last.inherited[index]), float(last.own[index]), sum(stores))
