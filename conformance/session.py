@@ -66,9 +66,8 @@ class RunSession:
         """Write the row of a pair; the folder is made with the first one."""
         row, tensors, script = conclusion.row, None, None
         if row.status in DIVERGING:
-            tensors = conclusion.outcome.tensors
-            if self._wants_script(row):
-                script, row = _script(pair), replace(row, bound=_bound(pair, conclusion.outcome.verdict))
+            tensors, script = conclusion.outcome.tensors, _script(pair) if self._wants_script(row) else None
+            row = replace(row, bound=_bound(pair, conclusion.outcome.verdict))
         recorder = self._recorder()
         recorder.learn(conclusion.versions)
         recorder.record(row, tensors, script)

@@ -33,8 +33,8 @@ class Row:
     ``findings`` and ``measures`` are :class:`conformance.verdict.Finding` and ``Measure`` as dictionaries;
     ``facts`` are the flat properties of the case that the ledger and the report's search use; ``ledger`` is the
     entry that explains a known or stale row, ``entries`` the ids of all entries that the row shows or is stale
-    because of; ``seconds`` are CPU seconds by stage; ``bound`` is :func:`conformance.formula.formula_of` the worst
-    element, for the rows that keep a reproducer.
+    because of; ``seconds`` are CPU seconds by stage; ``bound`` is :func:`conformance.formula.formula_of` the
+    findings.
     """
 
     node: str

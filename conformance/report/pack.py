@@ -30,7 +30,7 @@ from conformance.spec import Array
 from conformance.store import Row
 
 TENSOR_BUDGET = 2_400_000  # characters of base64 in the page
-DETAIL_BUDGET = 800_000
+DETAIL_BUDGET = 930_000
 SCRIPT_BUDGET = 1_000_000  # characters of reproducers, before compression
 ROW_BUDGET = 400_000  # of the tensors of one row
 SCRIPT_LIMIT = 90_000  # of one reproducer
