@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from conformance import compilecache, environment
-from conformance.adapter import adapter_of, adapters
+from conformance.adapter import adapter_of, adapters, load
 from conformance.pair import Conclusion, Pair, crash_row
+from conformance.run import policy_of
 from conformance.store import Header, Recorder, Row, Run, combine, finished_runs
 from conformance.suite import SAMPLED, find_pair, idle_entries
+from conformance.verdict import Diverges, Verdict
 
 if TYPE_CHECKING:
     from conformance.report.changes import Comparison
@@ -72,6 +74,7 @@ class RunSession:
         row, tensors, script = conclusion.row, None, None
         if row.status in DIVERGING:
             tensors, script = conclusion.outcome.tensors, _script(pair) if self._wants_script(row) else None
+            row = replace(row, bound=_bound(pair, conclusion.outcome.verdict))
         recorder = self._recorder()
         recorder.learn(conclusion.versions)
         recorder.record(row, tensors, script)
@@ -177,6 +180,17 @@ def _script(pair: Pair) -> str | None:
         script = script_of(pair)
         if script is not None and len(script) <= LARGEST_SCRIPT:
             return script
+    return None
+
+
+def _bound(pair: Pair, verdict: Verdict) -> dict[str, Any] | None:
+    """The worst element's bound as a formula, likewise an aid."""
+    from conformance.formula import formula_of
+
+    with contextlib.suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if isinstance(verdict, Diverges):
+            return formula_of(pair.case, policy_of(load(pair.subject)), verdict.findings)
     return None
 
 

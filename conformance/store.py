@@ -33,7 +33,8 @@ class Row:
     ``findings`` and ``measures`` are :class:`conformance.verdict.Finding` and ``Measure`` as dictionaries;
     ``facts`` are the flat properties of the case that the ledger and the report's search use; ``ledger`` is the
     entry that explains a known or stale row, ``entries`` the ids of all entries that the row shows or is stale
-    because of; ``seconds`` are CPU seconds by stage.
+    because of; ``seconds`` are CPU seconds by stage; ``bound`` is :func:`conformance.formula.formula_of` the
+    findings.
     """
 
     node: str
@@ -55,6 +56,7 @@ class Row:
     seconds: Mapping[str, float] = field(default_factory=dict)
     tensors: str | None = None  # path of the .npz, relative to the run's folder
     entries: tuple[str, ...] = ()
+    bound: Mapping[str, Any] | None = None
 
     @property
     def key(self) -> str:

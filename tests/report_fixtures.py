@@ -13,6 +13,7 @@ from conformance.report.changes import Comparison, Outcome, outcomes_of
 from conformance.report.render import write_report
 from conformance.store import Run
 from tests.browsing import Visitor, absent, need
+from tests.report_pages import taken_apart
 from tests.synthetic_runs import HOSTILE, arrays, finding, row, run_of, with_tensors
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     blocked = finding("nan-blocked-row")
     rows = [
         row("a", facts=causal),
-        with_tensors(folder, row("a", "beta/mha", "new", facts=causal), arrays()),
+        with_tensors(folder, row("a", "beta/mha", "new", facts=causal, bound=taken_apart()), arrays()),
         row("b", "beta/mha", "known", ledger=LEDGER, findings=(blocked,), file="cases/blocked.yaml"),
         row("b", "alpha/mha", "known", ledger=LEDGER, findings=(blocked,), file="cases/blocked.yaml"),
         row("c", "beta/mha", "errored", summary=HOSTILE, traceback=HOSTILE, why=HOSTILE),

@@ -9,8 +9,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from conformance.expectation import expected
+from conformance.formula import formula_of
+from conformance.policy import ENVELOPE
 from conformance.report.render import write_report
 from conformance.store import Run
+from conformance.verdict import Finding, Worst
+from tests.drawn_problems import case_like
 from tests.synthetic_runs import arrays, finding, row, run_of, with_tensors
 
 
@@ -58,6 +63,16 @@ def page_of(run: Run, **options: Any) -> Page:
     path = run.folder / "deep" / "report.html"
     write_report(run, path, **options)
     return Page(path.read_text(encoding="utf-8"))
+
+
+def taken_apart() -> dict[str, Any]:
+    """A recorded bound of attn_output[1, 2, 3], with the numbers of a small case."""
+    case = case_like("parts", dtype="float32")
+    bound = float(expected(case, ENVELOPE)[1].bounds["attn_output"][1, 2, 3])
+    worst = Finding("attn_output", "value", "", worst=Worst((1, 2, 3), 0.0, 1.0, 1.0, bound))
+    found = formula_of(case, ENVELOPE, [worst])
+    assert found is not None
+    return found
 
 
 def mixed_run(folder: Path) -> Run:

@@ -8,9 +8,11 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from conformance.report.render import write_report
 from tests.browsing import Visitor
+from tests.report_pages import taken_apart
 from tests.synthetic_runs import arrays, finding, row, run_of, with_tensors
 
 pytest_plugins = ("tests.report_fixtures",)
@@ -238,3 +240,23 @@ def test_the_tables_can_be_read_without_scripts(visit: Visitor, report: Path) ->
     assert seen.page.locator("#divergences tr[data-row]").count() == 5
     assert seen.page.locator("text=attn_output is off").first.is_visible()
     assert not seen.page.locator(".finder").is_visible()
+
+
+def test_the_bound_is_taken_apart_on_the_page(visit: Visitor, report: Path) -> None:
+    seen = visit(report, viewport={"width": 380, "height": 800})
+    seen.open_first()
+    panel, bound = seen.page.locator("section[aria-label='The bound']"), taken_apart()
+    assert "attn_output[1, 2, 3]" in panel.inner_text() and "Σ|W|·ε" in panel.locator(".formula").inner_text()
+    stages = panel.locator("tbody tr:not(.rule)")
+    assert stages.locator("th").first.inner_text() == "query projection, scaled"
+    added = [float(text) for text in stages.locator("td:nth-child(2)").all_inner_texts()]
+    assert len(added) == len(bound["parts"]) == 7
+    assert sum(added) == pytest.approx(bound["bound"], rel=0.01)
+    assert float(panel.locator("tfoot td").first.inner_text()) == pytest.approx(bound["bound"], rel=0.01)
+    widths = panel.locator(".share").evaluate_all("bars => bars.map((bar) => parseFloat(bar.style.width))")
+    assert sum(widths) == pytest.approx(100, abs=0.5)
+    box = panel.locator(".scroll")
+    assert box.evaluate("box => box.scrollWidth <= box.clientWidth"), "all of it is read without scrolling sideways"
+    seen.page.evaluate("location.hash = 'row=cases/blocked.yaml::b[beta/mha]'")
+    seen.page.wait_for_selector("text=Known divergence")
+    assert panel.count() == 0

@@ -16,8 +16,8 @@ import pytest
 from conformance.cli import main
 from conformance.report.canvas import CUBE, PLAIN, Canvas, canvas_of, contrast
 from conformance.report.elements import Field
+from conformance.report.explain import explain_lines
 from conformance.report.heattext import LEVELS, heat_lines, mask_lines
-from conformance.report.terminal import explain_lines
 from conformance.spec import Array
 from conformance.store import write_results
 from tests.synthetic_runs import arrays, row, run_of, with_tensors

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from conformance.report.elements import fields_of, row_ratio, worst_elements
-from conformance.report.terminal import explain_lines, summary_lines
+from conformance.report.explain import explain_lines
+from conformance.report.terminal import summary_lines
 from conformance.report.text import ratio_text
 from conformance.verdict import Worst
 from tests.report_pages import mixed_run
@@ -100,3 +101,19 @@ def test_worst_elements_without_tensors_come_from_the_findings() -> None:
 )  # fmt: skip
 def test_ratios_are_short(ratio: float | None, text: str) -> None:
     assert ratio_text(ratio) == text
+
+
+def test_explain_names_the_two_calls_of_a_relation_and_who_behaves_alike(tmp_path: Path) -> None:
+    rows = [
+        row("a", "alpha/mha", "known", facts={"relation": "batch-split"}),
+        row("a", "beta/mha", "known", facts={"relation": "batch-split"}),
+        row("a", "gamma/mha", facts={"relation": "batch-split"}),
+        row("b", "gamma/mha", "known", facts={"relation": "conservation"}),
+    ]
+    run = run_of(tmp_path, rows)
+    text = "\n".join(explain_lines(run, rows[0]))
+    assert "attn_output[1, 2, 3]: other call 0.25, this call 0.75" in text
+    assert "≠ known (value 5.00): alpha/mha = beta/mha" in text
+    assert "✓ agrees: gamma/mha" in text
+    alone = "\n".join(explain_lines(run, rows[3]))
+    assert "conserved 0.25, actual 0.75" in alone and "who agrees" not in alone

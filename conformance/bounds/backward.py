@@ -53,30 +53,41 @@ class BackwardGraph:
         value = join_heads(self.reference.context)
         d_joined = self.rules.product(cotangent, weight, value, self.arithmetic("products"))
         context = split_heads(self.rules.store(d_joined).error, self.case.num_heads)
-        heads = self.d_heads(Pair(self.reference.context, context))
+        heads = self.d_heads(self.graph.handed_on("d_context", Pair(self.reference.context, context)))
         return self.projections(heads) | self.parameters("output", self.stages.joined, cotangent)
 
     # Heads --------------------------------------------------------------------------------------------------------
 
     def d_heads(self, d_context: Pair) -> dict[str, Pair]:
         """Gradients of query, key and value heads, summed over the query heads that share one."""
-        reference, stages, batched = self.reference, self.stages, self.arithmetic("batched_products")
-        weights = self.weights_again()
-        d_scores = self.d_scores(weights, d_context)
-        to_query, to_key = self.graph.roots
-        holding = max(1.0, *self.graph.holdings(-1), 0.0)
-        query = self.rules.product(d_scores, stages.key_scaled, reference.query * to_key, batched, holding=holding)
-        key = self.over_queries(d_scores, stages.query_scaled, reference.key * to_query, holding)
-        value = self.d_value(weights, d_context)
-        lost = self.graph.lost(d_scores.magnitude, self.graph.reference.key)
-        query = Pair(query.value, np.where(lost, OVERFLOW, query.error))
-        lost = self.graph.lost(d_scores.transposed().magnitude, self.graph.reference.query)
-        key = Pair(key.value, np.where(lost, OVERFLOW, key.error))
+        weights = self.graph.handed_on("weights_again", self.weights_again())
+        d_scores = self.graph.handed_on("d_scores", self.d_scores(weights, d_context))
         return {
-            "query": self.scaled(query, to_query),
-            "key": self.grouped(self.scaled(key, to_key), *self.graph.holdings(-2)),
-            "value": self.grouped(self.rules.store(value)),
+            "query": self.graph.handed_on("d_query", self.d_query(d_scores)),
+            "key": self.graph.handed_on("d_key", self.d_key(d_scores)),
+            "value": self.graph.handed_on("d_value", self.grouped(self.rules.store(self.d_value(weights, d_context)))),
         }
+
+    def d_query(self, d_scores: Pair) -> Pair:
+        """dQ = c dS K."""
+        (to_query, to_key), batched = self.graph.roots, self.arithmetic("batched_products")
+        value = self.reference.query * to_key
+        query = self.rules.product(d_scores, self.stages.key_scaled, value, batched, holding=self.holding)
+        lost = self.graph.lost(d_scores.magnitude, self.graph.reference.key)
+        return self.scaled(Pair(query.value, np.where(lost, OVERFLOW, query.error)), to_query)
+
+    def d_key(self, d_scores: Pair) -> Pair:
+        """dK = c dSᵀ Q."""
+        to_query, to_key = self.graph.roots
+        key = self.over_queries(d_scores, self.stages.query_scaled, self.reference.key * to_query, self.holding)
+        lost = self.graph.lost(d_scores.transposed().magnitude, self.graph.reference.query)
+        scaled = self.scaled(Pair(key.value, np.where(lost, OVERFLOW, key.error)), to_key)
+        return self.grouped(scaled, *self.graph.holdings(-2))
+
+    @property
+    def holding(self) -> float:
+        """The factor by which an implementation may hold the gradients of query and key before the scale."""
+        return max(1.0, *self.graph.holdings(-1), 0.0)
 
     def d_value(self, weights: Pair, d_context: Pair) -> Pair:
         """dV = Pᵀ dcontext, with the weights after dropout."""
@@ -177,7 +188,8 @@ class BackwardGraph:
             rows[name] = Pair(joined.value[:, :length], joined.error[:, :length])
             found |= self.parameters(name, self.graph.given(self.graph.reference.inputs[name]), rows[name])
         for name, uses in _SHARED.get(self.case.sharing, _SEPARATE).items():
-            found[name] = self.input_gradient(name, {use: rows[use] for use in uses})
+            gradient = self.input_gradient(name, {use: rows[use] for use in uses})
+            found[name] = self.graph.handed_on(f"{name}.gradient", gradient)
         return found
 
     def parameters(self, name: str, inputs: Pair, rows: Pair) -> dict[str, Pair]:
@@ -185,14 +197,14 @@ class BackwardGraph:
         left, right = (Pair(flat(pair.value), flat(pair.error)) for pair in (inputs, rows))
         value = self.reference.gradients[f"{name}_weight"]
         weight = self.rules.product(left.transposed(), right, value, self.arithmetic("weight_gradients"))
-        found = {f"{name}_weight": self.rules.store(weight)}
+        found = {f"{name}_weight": self.graph.handed_on(f"{name}_weight.gradient", self.rules.store(weight))}
         if f"{name}_bias" in self.reference.gradients:
             found[f"{name}_bias"] = self.bias_gradient(f"{name}_bias", right)
         return found
 
     def bias_gradient(self, name: str, rows: Pair) -> Pair:
-        value = self.reference.gradients[name]
-        return self.rules.store(self.rules.summed(rows, 0, value, self.arithmetic("bias_gradients")))
+        total = self.rules.summed(rows, 0, self.reference.gradients[name], self.arithmetic("bias_gradients"))
+        return self.graph.handed_on(f"{name}.gradient", self.rules.store(total))
 
     def input_gradient(self, name: str, rows: dict[str, Pair]) -> Pair:
         """dX = dQ Wᵀ. The uses of one object may be one packed product, all terms in one sum, or several products

@@ -62,21 +62,30 @@ class ForwardGraph:
     def run(self) -> Stages:
         """Every stage in order."""
         reference, rules = self.reference, self.rules
-        query, key, value = self.scaled("query"), self.scaled("key"), self.heads("value")
-        scores = self.scores(query, key)
+        query = self.handed_on("query", self.scaled("query"))
+        key = self.handed_on("key", self.scaled("key"))
+        value = self.handed_on("value", self.heads("value"))
+        scores = self.handed_on("scores", self.scores(query, key))
         unstored = self.softmax(scores)
+        weights = self.handed_on("attn_weights", rules.store(unstored))
         held = rules.store(unstored, 1.0) if self.policy.flash else rules.store(unstored)  # perhaps not yet divided
-        weights = rules.store(unstored)
+        held = self.handed_on("attn_weights", held)
         kept = reference.kept
         arithmetic = self.arithmetic("batched_products")
         drift = self.drift(held) if kept.weights is None else None  # what dropout leaves of a row has any sum
         entering = self.dropped(held, kept.weights)
         context = rules.product(entering, value, reference.context, arithmetic, drift=drift)
-        context = rules.store(rules.rounded(context, arithmetic, self.rescalings))
+        context = self.handed_on("context", rules.store(rules.rounded(context, arithmetic, self.rescalings)))
         joined = Pair(reference.joined, join_heads(context.error))
         output = self.dropped(self.linear(joined, "output", reference.undropped_output), kept.output)
+        output = self.handed_on("attn_output", output)
         dropped = self.dropped(weights, kept.weights)
         return Stages(query, key, value, scores, held, weights, dropped, context, joined, output)
+
+    def handed_on(self, stage: str, pair: Pair) -> Pair:
+        """What a stage of either graph hands on, here all of it. :mod:`conformance.bounds.parts` asks what the bound
+        would be if some stages were exact."""
+        return pair
 
     # What the stages share ----------------------------------------------------------------------------------------
 
@@ -188,11 +197,14 @@ class ForwardGraph:
         if self.rules.casts(arithmetic):
             cast = Rules(arithmetic, self.rules.reference_roundoff)
             scores = cast.store(scores)
-        exponential = self.exponential(arithmetic) * (1 + self.rescalings)
-        exponent = exponent_error(self.rules, scores, reference.blocked, arithmetic, exponential)
         weights = reference.attn_weights
-        hull = softmax_hull(weights, exponent, widest_exponent(arithmetic))
+        hull = softmax_hull(weights, self.exponents(scores, arithmetic), widest_exponent(arithmetic))
         error = normalised(self.rules, weights, hull, self.terms, arithmetic, self.rescalings)
         overflows = (scores.error >= NOT_JUDGED).any(axis=-1, keepdims=True)
         error = np.where(reference.blocked, 0, error)
         return Pair(weights, capped(np.where(overflows, OVERFLOW, error)))
+
+    def exponents(self, scores: Pair, arithmetic: Format) -> Array:
+        """Error τ of each exp(s − max s) in the log domain."""
+        exponential = self.exponential(arithmetic) * (1 + self.rescalings)
+        return exponent_error(self.rules, scores, self.reference.blocked, arithmetic, exponential)

@@ -137,6 +137,11 @@ class Rules:
         error = np.where(pair.error >= NOT_JUDGED, OVERFLOW, error)  # infinity times 0 is NaN
         return Pair(pair.value * factor.value, capped(error))
 
+    def accumulated(self, inherited: Array, roundings: Array, magnitude: Array, arithmetic: Format) -> Array:
+        """The error of a sum whose terms come to ``magnitude``: what they bring along, and its own roundings."""
+        own = roundings * (self.roundoff(arithmetic) * magnitude + arithmetic.underflow)
+        return inherited + np.where(roundings > 0, own, 0)
+
     def product(
         self,
         left: Pair,
@@ -166,9 +171,8 @@ class Rules:
         inherited = absolute(left.value) @ right.error + from_left
         if addend is not None:
             both, inherited, terms = both + addend.magnitude, inherited + addend.error, terms + 1
-        roundings = terms + 2 * self.casts(arithmetic)
-        own = roundings * (self.roundoff(arithmetic) * both + arithmetic.underflow)
-        error = inherited + np.where(own_terms > 0, own, 0)
+        roundings = np.where(own_terms > 0, terms + 2 * self.casts(arithmetic), 0)
+        error = self.accumulated(inherited, roundings, both, arithmetic)
         overflows = both * max(1.0, holding) > arithmetic.largest
         for operand, axis in ((left, -1), (right, -2)):  # infinity times 0 is NaN
             overflows = overflows | (operand.error >= NOT_JUDGED).any(axis=axis, keepdims=True)
@@ -178,6 +182,6 @@ class Rules:
         """Sum along an axis, in any order."""
         magnitude = pair.magnitude
         terms, total = (magnitude > 0).sum(axis=axis), magnitude.sum(axis=axis)
-        own = (terms + self.casts(arithmetic)) * (self.roundoff(arithmetic) * total + arithmetic.underflow)
-        error = pair.error.sum(axis=axis) + np.where(terms > 0, own, 0)
+        roundings = np.where(terms > 0, terms + self.casts(arithmetic), 0)
+        error = self.accumulated(pair.error.sum(axis=axis), roundings, total, arithmetic)
         return Pair(value, capped(np.where(total > arithmetic.largest, OVERFLOW, error)))

@@ -34,7 +34,7 @@ def report(options: argparse.Namespace) -> int:
 
 def explain(options: argparse.Namespace) -> int:
     from conformance.report.canvas import canvas_of
-    from conformance.report.terminal import explain_lines
+    from conformance.report.explain import explain_lines
 
     run = _run_of(options.run)
     rows = [row for row in run.rows if options.id in (f"{row.case}[{row.subject}]", row.node)]

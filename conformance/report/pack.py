@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from conformance.report.boundtext import bound_shown
 from conformance.report.elements import (
     Element,
     Field,
@@ -29,7 +30,7 @@ from conformance.spec import Array
 from conformance.store import Row
 
 TENSOR_BUDGET = 2_400_000  # characters of base64 in the page
-DETAIL_BUDGET = 800_000
+DETAIL_BUDGET = 930_000
 SCRIPT_BUDGET = 1_000_000  # characters of reproducers, before compression
 ROW_BUDGET = 400_000  # of the tensors of one row
 SCRIPT_LIMIT = 90_000  # of one reproducer
@@ -112,6 +113,7 @@ def _detail(entry: Entry, arrays: Mapping[str, Array]) -> dict[str, Any]:
         "more": max(len(row.findings) - FINDINGS_SHOWN, 0),
         "measures": [_measure(measure) for measure in row.measures],
         "worst": [_element(element, entry.dtype) for element in worst_elements(row, arrays)],
+        "bound": bound_shown(row),
         "ledger": plain(row.ledger),
         "traceback": row.traceback,
         "seconds": plain(row.seconds),

@@ -43,6 +43,7 @@ SCRIPTS = (
     "sides.js",
     "maskpicture.js",
     "panels.js",
+    "bound.js",
     "others.js",
     "heatsection.js",
     "casepage.js",

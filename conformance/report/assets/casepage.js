@@ -1,4 +1,5 @@
 // The page of one (case, subject).
+import { boundPanel } from "./bound.js";
 import { byId, el, isolated, plural } from "./dom.js";
 import { fact, meanings, nameParts, rowOf, since, symbols } from "./data.js";
 import { heatSection } from "./heatsection.js";
@@ -73,6 +74,7 @@ export async function showCase(state) {
     ...[
       heat?.element ?? absence(row, detail),
       worstPanel(row, detail, outputs),
+      boundPanel(detail),
       measuresPanel(detail),
       reproducerPanel(row, detail),
       tracebackPanel(detail),
