@@ -17,7 +17,7 @@ from conformance.extended import product
 from conformance.problem import MaskArrays, Parameters, Problem
 from conformance.reference import flat, join_heads, reference_of, sum_groups
 from conformance.relations.masks import keys_taken, longer, permuted_heads
-from conformance.relations.views import Named, Padded, Seen, Summed, Taken, Told, Together, View
+from conformance.relations.views import Named, Padded, Seen, Summed, Taken, Together, Told, View
 from conformance.seeds import generator
 from conformance.spec import Array, Case
 from conformance.vocabulary import Relation as RelationName
