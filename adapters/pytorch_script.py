@@ -35,13 +35,12 @@ def mha_script(
     """``nn.MultiheadAttention``; ``inference`` in evaluation and inference mode, and proving that its fast path ran."""
     case, names = problem.case, names_of(problem)
     masks, varying = masks_by_call(problem, samples, mha_masks)
-    defaults = {"bias": True, "kdim": case.embed_dim, "vdim": case.embed_dim, "add_bias_kv": False}
-    given = {"bias": case.bias, "kdim": case.kdim, "vdim": case.vdim, "add_bias_kv": case.bias_kv}
+    defaults: dict[str, Any] = {"bias": True, "kdim": case.embed_dim, "vdim": case.embed_dim, "add_bias_kv": False}
+    given: dict[str, Any] = {"bias": case.bias, "kdim": case.kdim, "vdim": case.vdim, "add_bias_kv": case.bias_kv}
     given |= {"add_zero_attn": case.zero_attention, "batch_first": batch_first, "dropout": case.dropout}
     sizes = [str(case.embed_dim), str(case.num_heads)]
-    chosen = options(given, defaults | {"add_zero_attn": False, "batch_first": False, "dropout": 0.0}) + dtype_option(
-        case
-    )
+    defaults |= {"add_zero_attn": False, "batch_first": False, "dropout": 0.0}
+    chosen = options(given, defaults) + dtype_option(case)
     roles = [names[role] if batch_first else f"{names[role]}_first" for role in ROLES]
     wanted = ["need_weights=True", "average_attn_weights=False"] if weights else ["need_weights=False"]
     left = "attn_output, attn_weights" if weights else "attn_output, _"

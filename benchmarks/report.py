@@ -43,7 +43,7 @@ class Figures:
 
     def middle(self, name: str) -> float:
         """The median of one figure over the visits."""
-        return median(getattr(one, name) for one in self.visits)
+        return float(median(getattr(one, name) for one in self.visits))
 
     def missed(self) -> list[str]:
         """Targets that are missed, in words."""
@@ -117,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--run", type=Path, metavar="FOLDER", help="a recorded run to take rows of; else made-up rows")
     parser.add_argument("--rows", type=int, default=ROWS, help="how many; 0 for all of a recorded run (10,000)")
-    parser.add_argument("--write", action="store_true", help=f"put the table into {PERFORMANCE.relative_to(ROOT)}")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/performance.md")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

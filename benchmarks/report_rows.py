@@ -52,7 +52,7 @@ def _written(run: Run) -> Run:
 def _row(number: int, status: Status, random: np.random.Generator, folder: Path) -> Row:
     case, subject = divmod(number, SUBJECTS)
     topic = f"topic{case % FILES:02}"
-    facts = {f"property{place:02}": bool(case >> place & 1) for place in range(30)}
+    facts: dict[str, Any] = {f"property{place:02}": bool(case >> place & 1) for place in range(30)}
     facts |= {"mask": MASKS[case % len(MASKS)], "dtype": DTYPES[case % len(DTYPES)], "T": case % 40, "S": case % 70}
     found = tuple(_findings(random)) if status in ("new", "known") else ()
     summaries = {"known": f"entry{subject}: {REASON}", "unsupported": REASON}

@@ -27,18 +27,16 @@ _CALLS = '''
 calls = [
 {calls}
 ]
-for call, wanted in enumerate([
+for name, (dtype, *shapes) in {
 {wanted}
-]):
-    for name, (dtype, shape) in wanted.items():
+}.items():
+    for call, shape in enumerate(shapes):
         actual = calls[call].get(name)
         found = None if actual is None else (str(actual.dtype).split(".")[-1], tuple(actual.shape))
         if found != (dtype, shape):
             print(f"call {call}: {name}: {found}, expected {(dtype, shape)}")
             sys.exit(1)
-    calls[call] = {
-        name: np.array(calls[call][name].tolist(), np.longdouble).reshape(shape) for name, (_, shape) in wanted.items()
-    }
+        calls[call][name] = np.array(actual.tolist(), np.longdouble).reshape(shape)
 
 left = {
 {left}
@@ -81,10 +79,8 @@ def relation_script(pair: Pair, subject: Subject, writer: Scripted) -> str:
     arrays |= {f"{name}.bound": sides.bounds[name] for name in names} | _told(relation, names)
     task = f"Relation {case.relation}: {meaning_of(case.relation)} {COMPARED}" if case.relation else COMPARED
     functions, made = _functions(scripts)
-    wanted = [
-        f"    {{{', '.join(f'{name!r}: {(dtype, call.values[name].shape)}' for name, dtype in dtypes.items())}}},"
-        for call in calls
-    ]
+    shapes = {name: [call.values[name].shape for call in calls] for name in dtypes}
+    wanted = [f'    "{name}": {(dtype, *shapes[name])!r},' for name, dtype in dtypes.items()]
     replaced = {
         "{calls}": "\n".join(f"    {function}(arguments({call}))," for call, function in enumerate(made)),
         "{wanted}": "\n".join(wanted),
