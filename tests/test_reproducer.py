@@ -258,12 +258,6 @@ def test_subjects_of_this_project_on_numpy_have_no_script() -> None:
     assert [script_of(pair_of("plain", name)) for name in names] == [None] * len(names)
 
 
-def test_a_relation_has_no_script() -> None:
-    related = pair_of("plain", "torch/mha")
-    assert script_of(related) is not None
-    assert script_of(replace(related, case=replace(related.case, relation="heads-permuted"))) is None
-
-
 def test_a_problem_that_cannot_be_written_down_has_no_script(monkeypatch: pytest.MonkeyPatch) -> None:
     subject = load("torch/mha")
 
