@@ -35,11 +35,12 @@ def mha_script(
     """``nn.MultiheadAttention``; ``inference`` in evaluation and inference mode, and proving that its fast path ran."""
     case, names = problem.case, names_of(problem)
     masks, varying = masks_by_call(problem, samples, mha_masks)
-    defaults = {"bias": True, "kdim": case.embed_dim, "vdim": case.embed_dim, "add_bias_kv": False}
-    given = {"bias": case.bias, "kdim": case.kdim, "vdim": case.vdim, "add_bias_kv": case.bias_kv}
-    given |= {"add_zero_attn": case.zero_attention, "batch_first": batch_first}
+    defaults: dict[str, Any] = {"bias": True, "kdim": case.embed_dim, "vdim": case.embed_dim, "add_bias_kv": False}
+    given: dict[str, Any] = {"bias": case.bias, "kdim": case.kdim, "vdim": case.vdim, "add_bias_kv": case.bias_kv}
+    given |= {"add_zero_attn": case.zero_attention, "batch_first": batch_first, "dropout": case.dropout}
     sizes = [str(case.embed_dim), str(case.num_heads)]
-    chosen = options(given, defaults | {"add_zero_attn": False, "batch_first": False}) + dtype_option(case)
+    defaults |= {"add_zero_attn": False, "batch_first": False, "dropout": 0.0}
+    chosen = options(given, defaults) + dtype_option(case)
     roles = [names[role] if batch_first else f"{names[role]}_first" for role in ROLES]
     wanted = ["need_weights=True", "average_attn_weights=False"] if weights else ["need_weights=False"]
     left = "attn_output, attn_weights" if weights else "attn_output, _"
@@ -101,6 +102,9 @@ def textbook_script(problem: Problem, samples: Sequence[Problem]) -> Script:
         axes = masks["blocked"].ndim - ("blocked" in varying)
         call.append(f"scores = scores.masked_fill({text['blocked']}{'[:, None]' if axes == 3 else ''}, -1e9)")
     call.append("attn_weights = scores.softmax(dim=-1)")
+    if problem.case.dropout:
+        dropout = f"{problem.case.dropout!r}, training={problem.case.mode == 'train'}"
+        call.append(f"attn_weights = torch.nn.functional.dropout(attn_weights, {dropout})")
     call.append("attn_output = module.output((attn_weights @ values).transpose(1, 2).flatten(2))")
     build, state = _linears(problem, TEXTBOOK_SPLIT)
     return Plan(
@@ -127,6 +131,7 @@ def module_script(problem: Problem, samples: Sequence[Problem], name: str, width
         "attn_output, attn_weights = module(", [*(names[role] for role in ROLES), *_passed(masks, varying)], ")"
     )
     build = ["", "", *source, "", "", *bracketed(f"module = {name}(Widths(", settings, "))")]
+    build += ["module.eval()"] * (problem.case.mode == "evaluate")
     imports = [*MODULE_IMPORTS, "from torch import Tensor, nn"]
     return Plan(
         problem, build, state, masks, call, weights=True, imports=imports

@@ -87,6 +87,7 @@ class _Text:
         case, problem = self.problem.case, self.problem
         options = [f"{name}={size}" for name, size in self.call.sizes.items()]
         options += [] if case.bias else ["use_bias=False"]
+        options += [f"dropout={case.dropout}"] if case.dropout else []
         if self.static.sliding_window is not None:
             options.append(f"sliding_window={self.static.sliding_window}")
         options.append(f'dtype=keras.DTypePolicy("{case.dtype}")' if case.mixed else f'dtype="{case.dtype}"')

@@ -1,4 +1,4 @@
-"""The page that quotes measured tables, and where each stands in it."""
+"""The pages that quote measured tables, and where each stands in them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "tolerance.md"
+PERFORMANCE = ROOT / "docs" / "performance.md"
 
 
 @dataclass(frozen=True)

@@ -51,11 +51,13 @@ class Page(HTMLParser):
 
     @property
     def index(self) -> dict[str, Any]:
-        decoded: dict[str, Any] = json.loads(self.scripts["index"])
-        return decoded
+        return self._decoded("index")
 
     def detail(self, number: int) -> dict[str, Any]:
-        decoded: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(self.scripts[f"detail-{number}"])))
+        return self._decoded(f"detail-{number}")
+
+    def _decoded(self, name: str) -> dict[str, Any]:
+        decoded: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(self.scripts[name])))
         return decoded
 
 

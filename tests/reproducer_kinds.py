@@ -41,12 +41,28 @@ _CASES: dict[str, Case] = {
     "grouped": case_of(num_kv_heads=1),
     "extra-keys": case_of(bias_kv=True, zero_attention=True),
     "exact": case_of(data=Data("equal"), mask=Mask(explicit=Explicit("keys", "TS", indices=(1,)))),
+    "evaluation-dropout": case_of(dropout=0.9, **FORWARD),
+    "blocked-evaluation-dropout": case_of(dropout=0.1, mask=BLOCKED),
     "blocked": case_of(mask=BLOCKED),
     "blocked-float16": case_of(mask=BLOCKED, dtype="float16"),
     "blocked-dense": case_of(mask=BLOCKED, mask_route="dense"),
     "blocked-additive": case_of(mask=BLOCKED, mask_route="additive"),
     "blocked-repeated": case_of(mask=BLOCKED, calls="repeated"),
     "blocked-one-sample": case_of(mask=BLOCKED, calls="one-sample-at-a-time"),
+} | {
+    f"relation-{relation}": case_of(relation=relation, mask=mask, check=("output", "weights", "gradients"))
+    for relation, mask in {
+        "keys-permuted": Mask(explicit=Explicit("random", "TS")),
+        "keys-appended": Mask(key_padding=Padding((7, 3))),
+        "batch-split": Mask(key_padding=Padding((7, 3))),
+        "heads-permuted": Mask(explicit=Explicit("random", "BHTS")),
+        "scores-shifted": Mask(causal="top-left"),
+        "conservation": Mask(),
+    }.items()
+} | {
+    "relation-appended-float16": case_of(relation="keys-appended", dtype="float16", check=("output",)),
+    "relation-conserved-float64": case_of(relation="conservation", dtype="float64", size=(2, 9, 40, 12, 3)),
+    "relation-long-batch-bfloat16": case_of(relation="batch-split", dtype="bfloat16", size=(7, 40, 3, 12, 3)),
 } | {
     f"ill-formed-{fault}": case_of(ill_formed=fault, expect="raises", check=("output",), mask=mask)
     for fault, mask in (
@@ -75,6 +91,10 @@ EXECUTED: dict[str, tuple[tuple[str, str], ...]] = {
         *((kind, "torch/mha@inference") for kind in ("self-inference", "self-inference-blocked")),
         *((kind, "torch/sdpa-math") for kind in ("float64", "ill-formed-integer-mask", "grouped")),
         *((kind, "torch/handwritten") for kind in ("extra-keys", "ill-formed-zero-heads", "transposed")),
+        *((f"relation-{name}", "torch/mha@weights") for name in ("keys-permuted", "batch-split", "conservation")),
+        ("relation-appended-float16", "torch/textbook"),
+        *(("evaluation-dropout", f"torch/{subject}") for subject in ("mha", "textbook", "handwritten")),
+        ("blocked-evaluation-dropout", "torch/textbook"),
         ("blocked-dense", "torch/mha@seq-first"),
         ("bfloat16", "torch/sdpa-flash"),
         ("self", "torch/packed"),
@@ -90,6 +110,9 @@ EXECUTED: dict[str, tuple[tuple[str, str], ...]] = {
         ("bfloat16", "keras/gqa"),
         ("mixed", "keras/mha@scores"),
         ("causal", "keras/mha@graph"),
+        ("evaluation-dropout", "keras/mha@scores"),
+        ("relation-keys-appended", "keras/mha@scores"),
+        ("relation-long-batch-bfloat16", "keras/gqa"),
         *((f"ill-formed-{fault}", "keras/gqa") for fault in ("key-rank", "key-width", "mixed-dtypes")),
     ),
     "jax": (
@@ -98,6 +121,9 @@ EXECUTED: dict[str, tuple[tuple[str, str], ...]] = {
             for kind in ("plain", "blocked", "blocked-one-sample", "bfloat16", "blocked-repeated")
         ),
         *((kind, "jax/dpa@jit") for kind in ("blocked", "float16", "window", "ill-formed-integer-mask")),
+        ("relation-heads-permuted", "jax/textbook"),
+        ("relation-long-batch-bfloat16", "jax/textbook"),
+        ("relation-conserved-float64", "jax/dpa@jit"),
         *((f"ill-formed-{fault}", "jax/dpa@jit") for fault in ("query-width", "mixed-dtypes", "query-rank")),
     ),
 }

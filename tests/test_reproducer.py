@@ -7,23 +7,28 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
-from conformance.adapter import Scripted, adapter_of, adapters, load
+from conformance.adapter import Script, Scripted, Subject, adapter_of, adapters, load
+from conformance.calls import limit_of
 from conformance.facts import facts_of
 from conformance.pair import Pair
-from conformance.problem import Outputs
-from conformance.reproducer import inputs_of, portable, samples_of, script_of
+from conformance.problem import Outputs, Problem
+from conformance.reproducer import samples_of, script_of
 from conformance.run import examine
+from conformance.script_relation import relation_script
+from conformance.script_text import inputs_of, portable
 from conformance.spec import Array, Case
 from conformance.tensors import problem_of
 from conformance.verdict import Agrees, Diverges, Errored, Finding
+from conformance.vocabulary import Relation
 from tests.reproducer_kinds import EXECUTED, KINDS
 
 FRAMEWORKS = ("torch", "keras", "jax")
@@ -55,7 +60,7 @@ def pair_of(kind: str, subject: str) -> Pair:
 
 
 def supported(kind: str, subject: str) -> bool:
-    return load(subject).unsupported(KINDS[kind]) is None
+    return limit_of(KINDS[kind], load(subject)) is None
 
 
 @cache
@@ -107,6 +112,49 @@ def test_a_script_shows_what_the_engine_sees_with_neither_engine_nor_adapter(fra
     assert {0, 1} <= seen
 
 
+class Shifted:
+    """A subject and its script, whose numbers depend on what no relation lets them depend on."""
+
+    def __init__(self, inner: Subject) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def attend(self, problem: Problem) -> Outputs:
+        outputs = self.inner.attend(problem)
+        parameters = problem.parameters.present
+        shift = problem.key.ravel()[0] + parameters["key_weight"].ravel()[0] + parameters["key_bias"][0]
+        shift += problem.key.shape[1]
+        gradients = {name: array + shift for name, array in outputs.gradients.items()}
+        assert outputs.attn_weights is not None
+        return Outputs(outputs.attn_output + shift, outputs.attn_weights + shift, gradients)
+
+    def script(self, problem: Problem, samples: Sequence[Problem]) -> Script:
+        assert isinstance(self.inner, Scripted)
+        script = self.inner.script(problem, samples)
+        return replace(script, code=script.code + SHIFT)
+
+
+SHIFT = """
+shift = data["key"].ravel()[0] + data["key_weight"].ravel()[0] + data["key_bias"][0] + data["key"].shape[1]
+actual = {name: array.detach().numpy() + np.float32(shift) for name, array in actual.items()}"""
+
+
+def test_a_script_shows_how_each_relation_is_broken(tmp_path: Path) -> None:
+    subject = Shifted(load("torch/mha@weights"))
+    kinds = [kind for kind, case in KINDS.items() if case.relation and case.dtype == "float32"]
+    scripts = [relation_script(pair_of(kind, "torch/mha@weights"), subject, subject) for kind in kinds]
+    for kind, (code, output) in zip(kinds, run_scripts(scripts, tmp_path), strict=True):
+        verdict = examine(KINDS[kind], subject).verdict
+        assert isinstance(verdict, Diverges), kind
+        shown = {match[1]: match.groups()[1:] for match in map(WORST.match, output.splitlines()) if match}
+        assert {"attn_output", "value.gradient"} <= shown.keys(), (kind, output)
+        assert shown == worst_by_output(verdict), (kind, output)
+        assert code == 1
+    assert {KINDS[kind].relation for kind in kinds} == set(get_args(Relation))
+
+
 def worst_by_output(verdict: Diverges) -> dict[str, tuple[str, ...]]:
     """For each output, the worst element of its findings, in the words of a script."""
     found: dict[str, tuple[str, ...]] = {}
@@ -145,7 +193,7 @@ FEW = ("float16", "repeated", "one-sample-shared-mask", "ill-formed-query-width"
 def test_a_script_computes_what_the_subject_computes(subject: str) -> None:
     compared = 0
     for kind in KINDS if subject.startswith(EVERY_KIND) else FEW:
-        if not supported(kind, subject):
+        if not supported(kind, subject) or KINDS[kind].relation is not None:
             continue
         case = KINDS[kind]
         answers, raised = attended(case, subject)
@@ -208,12 +256,6 @@ def test_subjects_of_this_project_on_numpy_have_no_script() -> None:
     names = [name for adapter in adapters() if adapter.framework == "numpy" for name in adapter.subjects]
     assert names
     assert [script_of(pair_of("plain", name)) for name in names] == [None] * len(names)
-
-
-def test_a_relation_has_no_script() -> None:
-    related = pair_of("plain", "torch/mha")
-    assert script_of(related) is not None
-    assert script_of(replace(related, case=replace(related.case, relation="heads-permuted"))) is None
 
 
 def test_a_problem_that_cannot_be_written_down_has_no_script(monkeypatch: pytest.MonkeyPatch) -> None:

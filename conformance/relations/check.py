@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
@@ -13,7 +13,8 @@ from conformance.deviations.statistics import statistical_findings
 from conformance.expectation import Answer, Expectation, answer_of
 from conformance.measure import measure_of
 from conformance.policy import Policy
-from conformance.relations.table import Named, relation_of
+from conformance.relations.table import relation_of
+from conformance.relations.views import Named
 from conformance.spec import Array, Case
 from conformance.verdict import Agrees, Diverges, Finding, Measure
 
@@ -53,7 +54,7 @@ def hold(case: Case, judged: Sequence[Judged], policy: Policy) -> Judgement:
     malformed = tuple(one for call, outputs in zip(calls, judged, strict=True) for one in structure(call, outputs))
     if malformed:
         return Judgement(Diverges(malformed), calls[0], {})
-    sides, outputs = _sides(case, calls, judged), [_wide(call, one) for call, one in zip(calls, judged, strict=True)]
+    sides, outputs = sides_of(case, calls, judged), [_wide(call, one) for call, one in zip(calls, judged, strict=True)]
     relation, split = relation_of(case), len(relation_of(case).left.problems)
     left, right = relation.left.view(outputs[:split]), relation.right.view(outputs[split:])
     alike = {name: _alike_and_not_finite(left[name], right[name]) for name in left if name in right}
@@ -68,8 +69,9 @@ def hold(case: Case, judged: Sequence[Judged], policy: Policy) -> Judgement:
     return Judgement(verdict, expectation, actual)
 
 
-def _sides(case: Case, calls: Sequence[Expectation], judged: Sequence[Judged]) -> Sides:
-    """Bounds and deviations of the difference between both views, without values yet."""
+def sides_of(case: Case, calls: Sequence[Expectation], judged: Sequence[Collection[str]]) -> Sides:
+    """Bounds and deviations of the difference between both views, without values yet; ``judged`` are the names of
+    the outputs of each call."""
     relation, split = relation_of(case), len(relation_of(case).left.problems)
 
     def both(arrays: Sequence[Mapping[str, Array]]) -> list[tuple[str, Array, Array]]:

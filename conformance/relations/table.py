@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
 
@@ -17,21 +17,17 @@ from conformance.extended import product
 from conformance.problem import MaskArrays, Parameters, Problem
 from conformance.reference import flat, join_heads, reference_of, sum_groups
 from conformance.relations.masks import keys_taken, longer, permuted_heads
+from conformance.relations.views import Named, Padded, Seen, Summed, Taken, Together, Told, View
 from conformance.seeds import generator
 from conformance.spec import Array, Case
 from conformance.vocabulary import Relation as RelationName
 
 APPENDED = 3  # blocked keys
-BATCHED = ("attn_output", "attn_weights", "query.gradient", "key.gradient", "value.gradient")
-
-Named = Mapping[str, Array]  # outputs of one call by name, or their bounds
-View = Callable[[Sequence[Named]], dict[str, Array]]
 
 
 @dataclass(frozen=True)
 class Side:
-    """Calls, and the view on their outputs that is compared. A view is linear and free of rounding, or a sum, so the
-    same view on the calls' bounds bounds it. A side without calls knows what must come out, exactly."""
+    """Calls, and the view on their outputs that is compared. A side without calls knows what must come out, exactly."""
 
     problems: tuple[Problem, ...]
     view: View
@@ -66,17 +62,9 @@ def relation_of(case: Case) -> Relation:
     return _RELATIONS[case.relation](answer_of(case).problem)
 
 
-def _first(outputs: Sequence[Named]) -> dict[str, Array]:
-    return dict(outputs[0])
-
-
-def _seen(changes: Mapping[str, Callable[[Array], Array]]) -> View:
-    """The outputs of one call, some of them changed."""
-
-    def view(outputs: Sequence[Named]) -> dict[str, Array]:
-        return {name: changes[name](array) if name in changes else array for name, array in outputs[0].items()}
-
-    return view
+def meaning_of(name: RelationName) -> str:
+    """What a relation says, in a sentence."""
+    return " ".join((_RELATIONS[name].__doc__ or "").split())
 
 
 def _with_keys(problem: Problem, key: Array, value: Array, mask: MaskArrays, case: Case) -> Problem:
@@ -95,14 +83,9 @@ def _keys_permuted(problem: Problem) -> Relation:
     key, value = (np.ascontiguousarray(array[:, order]) for array in (problem.key, problem.value))
     inverse = np.argsort(order)
     columns = np.concatenate([inverse, np.arange(count, count + problem.case.extra_keys)])
-    back = _seen(
-        {
-            "attn_weights": lambda array: array[..., columns],
-            "key.gradient": lambda array: array[:, inverse],
-            "value.gradient": lambda array: array[:, inverse],
-        }
-    )
-    return Relation(Side((problem,), _first), Side((_with_keys(problem, key, value, mask, case),), back))
+    keys = Taken(inverse, 1)
+    back = Seen({"attn_weights": Taken(columns, 3), "key.gradient": keys, "value.gradient": keys})
+    return Relation(Side((problem,), Seen()), Side((_with_keys(problem, key, value, mask, case),), back))
 
 
 def _keys_appended(problem: Problem) -> Relation:
@@ -117,49 +100,34 @@ def _keys_appended(problem: Problem) -> Relation:
     key, value = with_more("key", problem.key), with_more("value", problem.value)
     longer_case, mask = longer(problem, APPENDED)
     end = case.source_length
-
-    def padded(axis: int) -> Callable[[Array], Array]:
-        return lambda array: np.insert(array, [end] * APPENDED, np.zeros((), array.dtype), axis=axis)
-
-    pad = _seen({"attn_weights": padded(3), "key.gradient": padded(1), "value.gradient": padded(1)})
-    return Relation(Side((problem,), pad), Side((_with_keys(problem, key, value, mask, longer_case),), _first))
+    keys = Padded(end, APPENDED, 1)
+    pad = Seen({"attn_weights": Padded(end, APPENDED, 3), "key.gradient": keys, "value.gradient": keys})
+    return Relation(Side((problem,), pad), Side((_with_keys(problem, key, value, mask, longer_case),), Seen()))
 
 
 def _batch_split(problem: Problem) -> Relation:
     """Samples know nothing of each other: a batch, and each sample alone."""
     samples = tuple(sample_of(problem, index) for index in range(problem.case.batch))
-
-    def together(outputs: Sequence[Named]) -> dict[str, Array]:
-        def joined(name: str) -> Array:
-            arrays = [one[name] for one in outputs]
-            return np.concatenate(arrays) if name in BATCHED else np.sum(arrays, axis=0)
-
-        return {name: joined(name) for name in outputs[0]}
-
-    return Relation(Side((problem,), _first), Side(samples, together))
+    return Relation(Side((problem,), Seen()), Side(samples, Together()))
 
 
 def _heads_permuted(problem: Problem) -> Relation:
     """The order of heads means nothing: all heads, with their parameters and masks, in reverse order."""
     of_queries, of_keys = (np.arange(count)[::-1] for count in (problem.case.num_heads, problem.case.num_kv_heads))
 
-    def moved(name: str, array: Array) -> Array:
+    def moved(name: str, array: Array) -> Taken:
         """Blocks of columns (of rows, for the output weight) in reverse order: twice is as before."""
-        if name == "output_bias":
-            return array
         heads = of_queries if name.startswith(("query", "output")) else of_keys
         axis = 0 if name == "output_weight" or array.ndim == 1 else 1
         width = array.shape[axis] // len(heads)
-        taken: Array = array.take((heads[:, None] * width + np.arange(width)).ravel(), axis)
-        return taken
+        return Taken((heads[:, None] * width + np.arange(width)).ravel(), axis)
 
-    parameters = Parameters(**{name: moved(name, array) for name, array in problem.parameters.present.items()})
+    present = problem.parameters.present
+    changes = {name: moved(name, array) for name, array in present.items() if name != "output_bias"}
+    parameters = Parameters(**present | {name: change(present[name]) for name, change in changes.items()})
     other = replace(problem, parameters=parameters, mask=permuted_heads(problem, of_queries))
-    changes: dict[str, Callable[[Array], Array]] = {
-        f"{name}.gradient": partial(moved, name) for name in problem.parameters.present
-    }
-    back = _seen(changes | {"attn_weights": lambda array: array[:, of_queries]})
-    return Relation(Side((problem,), _first), Side((other,), back))
+    back = {f"{name}.gradient": change for name, change in changes.items()}
+    return Relation(Side((problem,), Seen()), Side((other,), Seen({**back, "attn_weights": Taken(of_queries, 1)})))
 
 
 def _scores_shifted(problem: Problem) -> Relation:
@@ -167,7 +135,7 @@ def _scores_shifted(problem: Problem) -> Relation:
     bias = problem.parameters.present["key_bias"]
     other = generator(problem.case, "relation").standard_normal(bias.shape)
     parameters = replace(problem.parameters, key_bias=other.astype(bias.dtype))
-    return Relation(Side((problem,), _first), Side((replace(problem, parameters=parameters),), _first))
+    return Relation(Side((problem,), Seen()), Side((replace(problem, parameters=parameters),), Seen()))
 
 
 def _conservation(problem: Problem) -> Relation:
@@ -190,8 +158,7 @@ def _conservation(problem: Problem) -> Relation:
         told["value.gradient"] = product(rows, parameters["value_weight"].T)
         told["value_weight.gradient"] = product(flat(forward.inputs["value"][:, :1]).T, flat(rows))
         told["value_bias.gradient"] = flat(rows).sum(axis=0)
-    summed = _seen({"value.gradient": lambda array: array.sum(axis=1, keepdims=True)})
-    return Relation(Side((problem,), summed), Side((), lambda _: told))
+    return Relation(Side((problem,), Seen({"value.gradient": Summed(1)})), Side((), Told(told)))
 
 
 _RELATIONS: Mapping[RelationName, Callable[[Problem], Relation]] = {

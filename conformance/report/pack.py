@@ -7,7 +7,6 @@ budget, spent on the worst row of each group first, then on new rows.
 from __future__ import annotations
 
 import base64
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +22,7 @@ from conformance.report.elements import (
     worst_elements,
 )
 from conformance.report.entry import Entry
-from conformance.report.index import plain, script_json
+from conformance.report.index import deflated, deflated_json, plain
 from conformance.report.model import View
 from conformance.report.text import brief_text, number, number_text, ratio_text, rms_text
 from conformance.spec import Array
@@ -36,10 +35,6 @@ ROW_BUDGET = 400_000  # of the tensors of one row
 SCRIPT_LIMIT = 90_000  # of one reproducer
 FINDINGS_SHOWN = 30
 Reproducer = Callable[[Row], str | None]
-
-
-def deflated(data: bytes) -> str:
-    return base64.b64encode(zlib.compress(data, 9)).decode("ascii")
 
 
 @dataclass(frozen=True)
@@ -81,7 +76,7 @@ class _Packer:
         script, script_note = self._script(row, wanted)
         detail = _detail(entry, arrays) | {"outputs": layout, "reproducer": script, "script": script_note}
         detail["note"] = "" if not missed else "size" if wanted else "group"
-        self.details[entry.number] = deflated(script_json(detail).encode())
+        self.details[entry.number] = deflated_json(detail)
         self._detail_room -= max(len(self.details[entry.number]) - len(script or ""), 0)
 
     def _script(self, row: Row, wanted: bool) -> tuple[str | None, str]:

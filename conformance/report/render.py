@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from conformance.report.changes import KINDS, Comparison
 from conformance.report.entry import DIVERGING, MEANINGS, SEVERITY, SYMBOLS
-from conformance.report.index import index_of, plain, script_json
+from conformance.report.index import deflated_json, index_of, plain
 from conformance.report.model import View, view_of
 from conformance.report.pack import Packed, Reproducer, packed
 from conformance.report.text import clipped, plural, ratio_text, visible
@@ -72,6 +72,7 @@ def page(view: View, reproducer: Reproducer | None = None) -> str:
     style, script = Markup(stylesheet()), Markup(module())
     store: Packed = packed(view, reproducer)
     shown = [entry.number for entry in view.diverging[:ROWS_IN_HTML]]
+    words = {"listed": shown, "symbols": SYMBOLS, "meanings": MEANINGS}
     return (
         _environment()
         .get_template("report.html.j2")
@@ -81,7 +82,7 @@ def page(view: View, reproducer: Reproducer | None = None) -> str:
             header=view.run.header,
             shown=frozenset(shown),
             packed=store,
-            index=Markup(script_json(index_of(view) | {"listed": shown, "symbols": SYMBOLS, "meanings": MEANINGS})),
+            index=deflated_json(index_of(view) | words),
             style=style,
             script=script,
             policy=_policy(style, script),

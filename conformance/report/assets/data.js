@@ -1,7 +1,21 @@
-// Every row of the run, from the index in the page.
+// Every row of the run, from the index in the page. All that the page holds for its scripts is deflated and in base64.
 import { byId } from "./dom.js";
 
-const index = JSON.parse(byId("index").textContent);
+export const bytesOf = (text) => Uint8Array.from(atob(text.trim()), (character) => character.charCodeAt(0));
+
+/** The bytes that an element of the page holds; null where there is no such element. */
+export async function inflate(id) {
+  const holder = byId(id);
+  if (!holder) return null;
+  const stream = new Blob([bytesOf(holder.textContent)])
+    .stream()
+    .pipeThrough(new DecompressionStream("deflate"));
+  return new Response(stream).arrayBuffer();
+}
+
+export const jsonOf = (buffer) => JSON.parse(new TextDecoder().decode(buffer));
+
+const index = jsonOf(await inflate("index"));
 
 export const statuses = index.statuses;
 export const symbols = index.symbols;

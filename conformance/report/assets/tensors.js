@@ -1,21 +1,10 @@
-// Details and tensors of a diverging row: deflated and base64 in the page, decoded when the row is opened.
-import { byId } from "./dom.js";
-
-const bytesOf = (text) => Uint8Array.from(atob(text.trim()), (character) => character.charCodeAt(0));
-
-async function inflate(id) {
-  const holder = byId(id);
-  if (!holder) return null;
-  const stream = new Blob([bytesOf(holder.textContent)])
-    .stream()
-    .pipeThrough(new DecompressionStream("deflate"));
-  return new Response(stream).arrayBuffer();
-}
+// Details and tensors of a diverging row, decoded when the row is opened.
+import { bytesOf, inflate, jsonOf } from "./data.js";
 
 /** Findings, measures, worst elements, ledger entry, reproducer …; null where the page holds none. */
 export async function detailOf(row) {
   const buffer = await inflate(`detail-${row.number}`);
-  return buffer && JSON.parse(new TextDecoder().decode(buffer));
+  return buffer && jsonOf(buffer);
 }
 
 /** The outputs of a row by name: {name, shape, origin, full, expected, actual, error, bound, ratio} over flat arrays. */
