@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from conformance.report.changes import Comparison, Outcome, outcomes_of
 from conformance.report.earlier import comparison, earlier_run, outcomes_in
 from conformance.store import Header, Row, Run, write_results
 from tests.projects import Project
-from tests.report_pages import page_of
+from tests.report_pages import Page, page_of
 from tests.synthetic_runs import HEADER, HOSTILE, finding, measure, row, run_of
 
 OLD = {"a": "agrees", "b": "new", "c": "known", "d": "agrees", "gone": "agrees"}
@@ -140,5 +139,5 @@ def test_the_report_command_compares_with_any_run(tmp_path: Path, capsys: pytest
     assert "changed" not in capsys.readouterr().out  # the earlier run holds less than half of this one
     assert main(["report", str(now.folder), "--against", str(old.folder)]) == 0
     assert f"changed    1 no longer failing, 2 added since {old.folder.name}" in capsys.readouterr().out
-    assert json.dumps(old.folder.name) in (now.folder / "report.html").read_text(encoding="utf-8")
+    assert Page((now.folder / "report.html").read_text(encoding="utf-8")).index["since"] == old.folder.name
     assert main(["report", str(now.folder), "--against", str(tmp_path / "nowhere")]) == 2
