@@ -16,6 +16,8 @@ from conformance.report.text import brief_text, number, number_text, one_line, r
 from conformance.spec import Array
 from conformance.store import Header, Row, Run
 
+WIDTH = 100
+UNUSED = ("none", "default", "no", "")
 SIZES = ("B", "T", "S", "H", "K", "D", "Dh", "Dhv", "kdim", "vdim", "output_dim")
 
 
@@ -34,7 +36,7 @@ def explain_lines(run: Run, row: Row, canvas: Canvas = PLAIN) -> list[str]:
     if row.measures:
         after += ["", "checked", *(_measure(measure) for measure in row.measures)]
     if row.ledger:
-        after += ["", "ledger", *(f"  {key}: {value}" for key, value in row.ledger.items() if value is not None)]
+        after += ["", "ledger", *(f"  {key}: {_flat(value)}" for key, value in row.ledger.items() if _flat(value))]
     if row.traceback:
         after += ["", "traceback", *(f"  {line}" for line in row.traceback.splitlines())]
     after += ["", "environment", *_environment(run.header)]
@@ -85,11 +87,27 @@ def _sample_and_head(worst: Sequence[Element], blocked: Array) -> tuple[int, int
 
 
 def _facts(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Sizes, then what the case uses, then the names of what it does not, as on the page."""
     sizes = "  ".join(f"{name} {facts[name]}" for name in SIZES if facts.get(name) is not None)
     if sizes:
         yield sizes
-    others = {key: value for key, value in facts.items() if key not in SIZES and value not in (None, "", [])}
-    yield from (f"{key}: {_flat(value)}" for key, value in others.items())
+    others = {key.replace("_", " "): _flat(value) for key, value in facts.items() if key not in SIZES}
+    used = [f"{key}: {value}" for key, value in others.items() if value not in UNUSED]
+    yield from _wrapped(used, "")
+    yield from _wrapped([key for key, value in others.items() if value in UNUSED], "not used: ")
+
+
+def _wrapped(words: Sequence[str], first: str) -> Iterator[str]:
+    """Words in lines of at most :data:`WIDTH` characters, none of them broken."""
+    line = first
+    for word in words:
+        longer = f"{line}{'' if line in ('', first) else ', '}{word}"
+        if len(longer) > WIDTH and line not in ("", first):
+            yield f"{line},"
+            longer = word
+        line = longer
+    if line != first:
+        yield line
 
 
 def _environment(header: Header) -> Iterator[str]:
@@ -104,8 +122,10 @@ def _flat(value: Any) -> str:
             return ", ".join(f"{name} {_flat(item)}" for name, item in value.items())
         case list() | tuple():
             return ", ".join(map(str, value))
+        case bool():
+            return "yes" if value else "no"
         case _:
-            return str(value)
+            return "" if value is None else str(value)
 
 
 def _finding(finding: Mapping[str, Any]) -> Iterator[str]:
