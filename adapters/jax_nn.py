@@ -9,16 +9,17 @@ is an argument.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
+from adapters.jax_compilation import Compilations, keep_compilations
 from adapters.jax_masks import JaxMask, full_mask_and_bias, jax_mask, mask_and_bias
 from adapters.scripting import masks_by_call
-from conformance.adapter import Adapter, Script, cache_folder
+from conformance.adapter import Adapter, Script
 from conformance.policy import Policy
 from conformance.problem import Outputs, Problem
 from conformance.spec import Array, Case, Unsupported
@@ -56,15 +57,11 @@ class Call:
     masks: Mapping[str, Array]
     cotangent: Array
 
-
-def _keep_compilations(jax: Any) -> None:
-    """Have JAX keep all that it compiles in its persistent cache, unless the user has settled where that lies."""
-    folder = cache_folder("jaxlib", version("jaxlib"))
-    if folder is None or jax.config.jax_compilation_cache_dir is not None:
-        return
-    jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    @property
+    def signature(self) -> Hashable:
+        """What the call is compiled for."""
+        given = (*self.inputs.items(), *self.parameters.items(), *self.masks.items())
+        return self.static, tuple((name, array.shape, array.dtype.name) for name, array in given)
 
 
 class _JaxSubject:
@@ -82,8 +79,9 @@ class _JaxSubject:
 
         # Without it float64 arrays are silently taken as float32.
         jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
-        _keep_compilations(jax)
+        keep_compilations(jax)
         self.jax = jax
+        self._compilations = Compilations(jax)
         self.run: Callable[..., Any] = jax.jit(self._run, static_argnames="static") if self.compiled else self._run
 
     def versions(self) -> Mapping[str, str]:
@@ -103,6 +101,7 @@ class _JaxSubject:
     def attend(self, problem: Problem) -> Outputs:
         """Multi-head attention of the problem; raises what JAX raises."""
         call = self.call_of(problem)
+        self._compilations.make_room(call.signature)
         output, weights, gradients = self.run(
             call.inputs, call.parameters, call.masks, call.cotangent, static=call.static
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from conformance.ledger import unmatched, unused
 from conformance.ledgerfile import ledger_of
 from conformance.pair import Pair, conclude, screenful
 from conformance.plugin import STATUS, session_of
-from conformance.suite import check_subjects, constraint_faults, pairs_of, select
+from conformance.suite import check_subjects, compile_order, constraint_faults, pairs_of, select
 
 
 class Failure(Exception):
@@ -55,6 +55,11 @@ class LedgerFile(pytest.File):
 
     def collect(self) -> Iterator[pytest.Item]:
         yield LedgerItem.from_parent(self, name="ledger")
+
+
+def in_compile_order(items: Iterable[pytest.Item]) -> list[pytest.Item]:
+    """The items with pairs of one shape side by side; otherwise in their order."""
+    return sorted(items, key=lambda item: compile_order(item.pair.case) if isinstance(item, PairItem) else ())
 
 
 class _TextItem(pytest.Item):

@@ -91,6 +91,14 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput[FOLDER] = str(node.config.stash[_PLACE].folder)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In a worker, put cases for which frameworks compile the same side by side, whatever their files."""
+    if _RUN in config.stash and hasattr(config, "workerinput"):
+        from conformance.items import in_compile_order
+
+        items[:] = in_compile_order(items)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     _show_progress(session.config, [item.nodeid for item in session.items])
 

@@ -17,9 +17,15 @@ from conformance.facts import facts_of
 from conformance.ledger import Entry, never_shown
 from conformance.ledgerfile import ledger_of
 from conformance.pair import Pair
+from conformance.spec import Case
 from conformance.store import Row
 
 SAMPLED = "answers only cases tagged {tag}: every new shape or form of mask costs it a compilation; --full runs all"
+
+SHAPES = (
+    *("dtype", "batch", "target_length", "source_length", "num_heads", "num_kv_heads", "head_dim", "value_head_dim"),
+    *("embed_dim", "kdim", "vdim", "output_dim", "bias", "bias_kv", "zero_attention", "sharing", "scale", "mode"),
+)  # fields of a case that settle the shapes of a call and its options, the mask apart
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,16 @@ def select(path: Path, root: Path, full: bool) -> Selection:
                 continue
             pairs.append(Pair(case, facts, name, adapter, (number, place)))
     return Selection(tuple(pairs), left_out)
+
+
+@cache
+def compile_order(case: Case) -> tuple[str, ...]:
+    """A key by which cases come together that share shapes, dtypes and the form of the mask: what a framework compiled
+    for one serves the next, and need not be kept once they are through."""
+    mask, written = case.mask, (case.mask.explicit, case.mask.additive)
+    shapes = (getattr(case, name) for name in SHAPES)
+    form = (case.mask_route, *mask.parts, mask.causal, mask.window, *(one.axes if one else "" for one in written))
+    return tuple(map(str, (*shapes, case.wants_gradients, *form)))
 
 
 def pairs_of(files: Iterable[Path], root: Path, full: bool = True) -> Iterator[Pair]:
