@@ -23,16 +23,21 @@ def keep_compilations(jax: Any) -> None:
 
 
 class Compilations:
-    """The signatures for which a subject had JAX compile, each of which keeps some megabytes."""
+    """The signatures for which a subject had JAX compile, each of which keeps some megabytes; ``count`` says how often
+    it did."""
 
     def __init__(self, jax: Any) -> None:
         self._jax = jax
         self._signatures: set[Hashable] = set()
+        self.count = 0
 
     def make_room(self, signature: Hashable) -> None:
         """Before a call: where it is of one signature too many, have JAX forget all of them."""
-        if signature not in self._signatures and len(self._signatures) >= SIGNATURES_KEPT:
+        if signature in self._signatures:
+            return
+        if len(self._signatures) >= SIGNATURES_KEPT:
             self._signatures.clear()
             self._jax.clear_caches()
             give_back()
         self._signatures.add(signature)
+        self.count += 1

@@ -84,6 +84,11 @@ class _JaxSubject:
         self._compilations = Compilations(jax)
         self.run: Callable[..., Any] = jax.jit(self._run, static_argnames="static") if self.compiled else self._run
 
+    @property
+    def compilations(self) -> int:
+        """How often a call was of a new signature."""
+        return self._compilations.count
+
     def versions(self) -> Mapping[str, str]:
         """Versions of jax, of jaxlib, which brings XLA, and of NumPy."""
         return {name: version(name) for name in ("jax", "jaxlib", "numpy")}

@@ -61,6 +61,11 @@ class KerasMha:
         self._layer = lru_cache(maxsize=LAYERS_KEPT)(self._build_layer)
         self._program = lru_cache(maxsize=PROGRAMS_KEPT)(self._build_program)
 
+    @property
+    def compilations(self) -> int:
+        """How often a layer was built or a program made anew."""
+        return int(self._program.cache_info().misses)
+
     def versions(self) -> Mapping[str, str]:
         return {"keras": self._keras.__version__, "tensorflow": self._tensorflow.__version__}
 

@@ -33,7 +33,7 @@ DROPPED = "dropped: a subject that ignores its {parts} mask could not be caught 
 @dataclass(frozen=True)
 class Outcome:
     """A verdict with what it was reached from: ``tensors`` as in :meth:`conformance.store.Run.tensors`, kept for
-    divergences only; ``seconds`` of CPU time by stage."""
+    divergences only; ``seconds`` of CPU time by stage, of which ``compile`` is ``subject`` where that compiled."""
 
     verdict: Verdict
     tensors: dict[str, Array] = field(default_factory=dict)
@@ -66,8 +66,11 @@ def _examined(case: Case, subject: Subject, seconds: dict[str, float]) -> Outcom
             return Outcome(_refusal(case, subject, seconds), seconds=seconds)
         with _timed(seconds, "reference"):
             _prepare(case, policy_of(subject))
+        compilations = _compilations(subject)
         with _timed(seconds, "subject"):
             answers = answers_of(answer_of(case).problem, subject)
+        if _compilations(subject) != compilations:
+            seconds["compile"] = seconds.pop("subject")
         with _timed(seconds, "compare"):
             return _judged(case, subject, answers, seconds)
     except KeyboardInterrupt:
@@ -78,6 +81,11 @@ def _examined(case: Case, subject: Subject, seconds: dict[str, float]) -> Outcom
         return Outcome(errored(error), seconds=seconds)
     except BaseException as error:  # SystemExit, or an outcome of pytest, from within a subject is no verdict of ours
         return Outcome(errored(error), seconds=seconds)
+
+
+def _compilations(subject: Subject) -> int:
+    """How often a subject has built or compiled something, where it counts that."""
+    return int(getattr(subject, "compilations", 0))
 
 
 def policy_of(subject: Subject) -> Policy:

@@ -47,6 +47,7 @@ class RunSession:
     started: datetime
     page: Path | None = None  # to which a summary in Markdown is appended
     cache: Path | None = None  # folder of what frameworks compiled
+    durations: int | None = None  # how many of the dearest subjects and suites the summary lists, 0 for all
     recorder: Recorder | None = None
     left_out: dict[str, int] = field(default_factory=dict)
     scripts: Counter[tuple[Any, ...]] = field(default_factory=Counter)
@@ -67,6 +68,7 @@ class RunSession:
             started,
             None if page is None else config.invocation_params.dir / page,
             cache,
+            config.getoption("durations", None),
         )
 
     def record(self, pair: Pair, conclusion: Conclusion) -> None:
@@ -100,6 +102,10 @@ class RunSession:
             run = combine(self.folder, self.header(complete))
             against = earlier_run(run)
             self.summary = publish(run, self.folder / "report.html", self.page, comparison(run, against))
+            if self.durations is not None:
+                from conformance.report.costs import cost_lines
+
+                self.summary += cost_lines(run.rows, self.durations)
             self.idle = [
                 f"{entry.file}:{entry.line}: the ledger entry {entry.id} was not shown by any pair that it covers: "
                 "remove or correct it"

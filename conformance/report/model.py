@@ -13,6 +13,7 @@ from functools import cached_property
 
 from conformance.report.alike import Cluster, clusters
 from conformance.report.changes import Comparison
+from conformance.report.costs import Cost, costs_of
 from conformance.report.elements import row_ratio
 from conformance.report.entry import DIVERGING, SEVERITY, Entry
 from conformance.report.patterns import Pattern, patterns_of
@@ -118,6 +119,14 @@ class View:
     @property
     def first_of_groups(self) -> tuple[Entry, ...]:
         return tuple(group.worst for family in self.families for group in family.groups)
+
+    @property
+    def costs_of_subjects(self) -> tuple[Cost, ...]:
+        return costs_of(self.run.rows, "subject")
+
+    @property
+    def costs_of_suites(self) -> tuple[Cost, ...]:
+        return costs_of(self.run.rows, "suite")
 
     @property
     def verdict(self) -> str:
