@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Self
 
 import numpy as np
@@ -65,8 +66,8 @@ class ForwardGraph:
         query, key, value = self.scaled("query"), self.scaled("key"), self.heads("value")
         scores = self.scores(query, key)
         unstored = self.softmax(scores)
-        held = rules.store(unstored, 1.0) if self.policy.flash else rules.store(unstored)  # perhaps not yet divided
         weights = rules.store(unstored)
+        held = rules.store(unstored, 1.0) if self.policy.flash else weights  # perhaps not yet divided
         kept = reference.kept
         arithmetic = self.arithmetic("batched_products")
         drift = self.drift(held) if kept.weights is None else None  # what dropout leaves of a row has any sum
@@ -91,14 +92,14 @@ class ForwardGraph:
     def parameter(self, name: str) -> Pair:
         return self.given(self.reference.parameters[name])
 
-    @property
+    @cached_property
     def roots(self) -> tuple[float, float]:
         """Factors of query and key whose product is the scale."""
         scale = float(self.reference.scale)
         root = float(np.sqrt(abs(scale)))
         return (-root if scale < 0 else root), root
 
-    @property
+    @cached_property
     def root_error(self) -> float:
         """Relative error of √c: 0 for a power of two, else that of the format in which the constant is held."""
         root = self.roots[1]
@@ -148,7 +149,8 @@ class ForwardGraph:
         before = value - bias.value
         product = rules.store(rules.product(inputs, weight, before, self.arithmetic("products"), addend=bias))
         error = rules.store(Pair(value, product.error)).error
-        return Pair(value, np.where(term_count(inputs, weight) == 0, bias.error, error))  # 0 + b is b
+        nothing = term_count(inputs, weight) == 0
+        return Pair(value, np.where(nothing, bias.error, error) if np.count_nonzero(nothing) else error)  # 0 + b is b
 
     def heads(self, name: str) -> Pair:
         """The projection of an input, its extra rows appended, split and repeated as the reference does."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from conformance.bounds.running_error import Pair, Rules, absolute, half_ulp
+from conformance.bounds.running_error import Pair, Rules, absolute, half_ulp, unless_zero
 from conformance.policy import Format
 from conformance.spec import Array
 
@@ -25,8 +25,8 @@ def squared(value: Array) -> Array:
 
 def alike(value: Array, axis: int) -> Array:
     """Where all elements along an axis that are not 0 are the same number, and so have one and the same error."""
-    count = (value != 0).sum(axis=axis, keepdims=True)
     total, squares = value.sum(axis=axis, keepdims=True), np.square(value).sum(axis=axis, keepdims=True)
+    count = (value != 0).sum(axis=axis, keepdims=True)
     return np.asarray((np.square(total) >= (1 - _ALIKE) * count * squares) & (count > 1))
 
 
@@ -55,21 +55,22 @@ class DeviationRules(Rules):
             own = half_ulp(magnitude, storage) / np.sqrt(3)
         if storage.flushes:
             flushed = storage.smallest_normal * steps
-            own = np.where(magnitude < 2 * flushed, flushed, own)
-        return Pair(pair.value, np.hypot(pair.error, np.where(magnitude > 0, own, 0)))
+            near_zero = magnitude < 2 * flushed
+            own = np.where(near_zero, flushed, own) if np.count_nonzero(near_zero) else own
+        return Pair(pair.value, np.hypot(pair.error, unless_zero(own, magnitude)))
 
     def rounded(self, pair: Pair, arithmetic: Format, times: int) -> Pair:
         """``times`` further roundings in an arithmetic format."""
-        own = np.sqrt(times * self.variance(arithmetic)) * absolute(pair.value)
+        own = np.sqrt(times * self.variance(arithmetic)) * pair.size
         return Pair(pair.value, np.hypot(pair.error, own))
 
     def scaled(self, pair: Pair, factor: float, relative: float) -> Pair:
         """Multiplication by a constant whose relative error is the same for all elements."""
-        return Pair(pair.value * factor, abs(factor) * np.hypot(pair.error, absolute(pair.value) * relative))
+        return Pair(pair.value * factor, abs(factor) * np.hypot(pair.error, pair.size * relative))
 
     def times(self, pair: Pair, factor: Pair, relative: float) -> Pair:
         """Element by element, by factors with one relative error; what may be 0 or not leaves the statistics."""
-        error = np.hypot(absolute(factor.value) * pair.error, relative * absolute(factor.value * pair.value))
+        error = np.hypot(factor.size * pair.error, relative * absolute(factor.value * pair.value))
         unknown = (factor.error > 0) & (pair.magnitude > 0)
         return Pair(pair.value * factor.value, np.where(unknown, np.nan, error))
 
@@ -92,25 +93,27 @@ class DeviationRules(Rules):
         all terms are, their roundings are the same too, and amplitudes add.
         """
         first, second = (operand.value.astype(np.float64, copy=False) for operand in (left, right))
-        first_squared, own = np.square(first), self.variance(arithmetic)
+        first_squared, second_squared, own = np.square(first), np.square(second), self.variance(arithmetic)
         count = (first != 0).sum(axis=-1, keepdims=True) if terms is None else terms.max(-1, keepdims=True, initial=0)
         count = count + 1 + 2 * self.casts(arithmetic)
         sums = squared(value) if addend is None else squared(value) + squared(addend.value)
-        variance = first_squared @ np.square(right.error) + own / 3 * count * sums
-        variance += (np.square(left.error) + own * (count / 6 + 1) * first_squared) @ np.square(second)
+        variance = own / 3 * count * sums
+        if not right.is_exact:
+            variance = first_squared @ np.square(right.error) + variance
+        variance += (np.square(left.error) + own * (count / 6 + 1) * first_squared) @ second_squared
         if addend is not None:
             variance += np.square(addend.error)
         rows, columns = alike(first, -1), alike(second, -2)
-        if rows.any():
+        if np.count_nonzero(rows):
             one = np.square(left.error).max(axis=-1, keepdims=True, initial=0)
             variance += rows * one * np.square(second.sum(axis=-2, keepdims=True))
-        if columns.any():
+        if np.count_nonzero(columns):
             one = np.square(right.error).max(axis=-2, keepdims=True, initial=0)
             variance += columns * one * np.square(first.sum(axis=-1, keepdims=True))
-        variance += (rows & columns) * (own / 3 * np.square(count)) * sums
-        lost = (faint(first, -1, arithmetic), np.abs(second)), (np.abs(first), faint(second, -2, arithmetic))
-        for one, other in lost:
-            variance += np.square(np.matmul(one, other)) / 16
+            variance += (rows & columns) * (own / 3 * np.square(count)) * sums
+        for one, other in ((faint(first, -1, arithmetic), second), (first, faint(second, -2, arithmetic))):
+            if np.count_nonzero(one) and np.count_nonzero(other):
+                variance += np.square(np.matmul(np.abs(one), np.abs(other))) / 16
         return Pair(value, np.sqrt(self.flushed(variance, count, arithmetic)))
 
     def summed(self, pair: Pair, axis: int, value: Array, arithmetic: Format) -> Pair:
@@ -125,4 +128,4 @@ class DeviationRules(Rules):
     def flushed(self, variance: Array, count: Array | int, arithmetic: Format) -> Array:
         """With ``count`` operations whose results may be flushed to zero. A float64's own underflow has no square: what
         is that small has no statistics."""
-        return np.where(variance == 0, 0, variance + count * arithmetic.underflow**2)
+        return unless_zero(variance + count * arithmetic.underflow**2, variance)
