@@ -41,7 +41,7 @@ class Format:
         """Whether hardware may flush subnormal numbers to zero: formats with float32's exponent range or more."""
         return self.smallest_exponent <= -126
 
-    @cached_property
+    @property
     def underflow(self) -> float:
         """Absolute error of one operation near zero."""
         return self.smallest_normal if self.flushes else self.smallest_subnormal

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Self
+from typing import ClassVar, Self, TypeVar
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from conformance.policy import FORMATS, Format, Policy
 from conformance.reference import Forward, join_heads, split_heads
 from conformance.spec import Array, Case
 
+Result = TypeVar("Result")
 _LEAST_SCALE = 1e-300  # below it the products before the scale are not followed by their quotient
 
 
@@ -63,8 +65,7 @@ class ForwardGraph:
     def run(self) -> Stages:
         """Every stage in order."""
         reference, rules = self.reference, self.rules
-        query, key, value = self.scaled("query"), self.scaled("key"), self.heads("value")
-        scores = self.scores(query, key)
+        query, key, value, scores = self.once("scores", ("products", "batched_products", "scale"), self.up_to_scores)
         unstored = self.softmax(scores)
         weights = rules.store(unstored)
         held = rules.store(unstored, 1.0) if self.policy.flash else weights  # perhaps not yet divided
@@ -79,6 +80,11 @@ class ForwardGraph:
         dropped = self.dropped(weights, kept.weights)
         return Stages(query, key, value, scores, held, weights, dropped, context, joined, output)
 
+    def up_to_scores(self) -> tuple[Pair, Pair, Pair, Pair]:
+        """Query and key, times √c each, value, and scores."""
+        query, key = self.scaled("query"), self.scaled("key")
+        return query, key, self.heads("value"), self.scores(query, key)
+
     # What the stages share ----------------------------------------------------------------------------------------
 
     def arithmetic(self, stage: str) -> Format:
@@ -89,8 +95,19 @@ class ForwardGraph:
         """An input or parameter: as it is, or cast to the low format of a mixed policy."""
         return self.rules.store(exact(array)) if self.case.mixed else self.rules.given(array)
 
+    def once(self, what: str, depends: tuple[str, ...], compute: Callable[[], Result]) -> Result:
+        """What is the same under all policies that give some stages the same formats: computed for the first."""
+        key, shared = (what, type(self.rules), *map(self.arithmetic, depends)), self.reference.shared
+        if key not in shared:
+            shared[key] = compute()
+        found: Result = shared[key]
+        return found
+
     def parameter(self, name: str) -> Pair:
-        return self.given(self.reference.parameters[name])
+        return self.once(name, (), lambda: self.given(self.reference.parameters[name]))
+
+    def input(self, name: str) -> Pair:
+        return self.once(name, (), lambda: self.given(self.reference.inputs[name]))
 
     @cached_property
     def roots(self) -> tuple[float, float]:
@@ -159,7 +176,7 @@ class ForwardGraph:
         own = case.num_heads if name == "query" else case.num_kv_heads
         length = reference.inputs[name].shape[1]
         first = heads[:, :: case.num_heads // own, :length]
-        projected = self.linear(self.given(reference.inputs[name]), name, join_heads(first))
+        projected = self.linear(self.input(name), name, join_heads(first))
         error = np.repeat(split_heads(projected.error, own), case.num_heads // own, axis=1)
         return Pair(heads, np.concatenate([error, self.given(heads[:, :, length:]).error], axis=2))
 
