@@ -23,19 +23,23 @@ def squared(value: Array) -> Array:
     return square
 
 
-def alike(value: Array, axis: int) -> Array:
-    """Where all elements along an axis that are not 0 are the same number, and so have one and the same error."""
-    total, squares = value.sum(axis=axis, keepdims=True), np.square(value).sum(axis=axis, keepdims=True)
-    count = (value != 0).sum(axis=axis, keepdims=True)
+def sums(value: Array, axis: int) -> Array:
+    """How many elements are not 0, Σ x, Σ x² and Σ |x| along an axis, which is negative and kept; [4, ...]."""
+    found: Array = np.array([value != 0, value, np.square(value), np.abs(value)]).sum(axis=axis, keepdims=True)
+    return found
+
+
+def alike(of: Array) -> Array:
+    """Where, by their :func:`sums`, all elements that are not 0 are the same number, and so have the same error."""
+    count, total, squares, _ = of
     return np.asarray((np.square(total) >= (1 - _ALIKE) * count * squares) & (count > 1))
 
 
-def faint(value: Array, axis: int, arithmetic: Format) -> Array:
-    """Magnitudes of terms below a unit in the last place of the sum of magnitudes, 0 for others: sums one after another
-    lose them, all on one side. A σ of a quarter of what is lost covers that."""
+def faint(value: Array, total: Array, arithmetic: Format) -> Array:
+    """Magnitudes of terms below a unit in the last place of the ``total`` of magnitudes, 0 for others: sums one after
+    another lose them, all on one side. A σ of a quarter of what is lost covers that."""
     magnitude = np.abs(value)
-    limit = 2 * arithmetic.unit_roundoff * magnitude.sum(axis=axis, keepdims=True)
-    return np.where(magnitude <= limit, magnitude, 0)
+    return np.where(magnitude <= 2 * arithmetic.unit_roundoff * total, magnitude, 0)
 
 
 class DeviationRules(Rules):
@@ -94,24 +98,26 @@ class DeviationRules(Rules):
         """
         first, second = (operand.value.astype(np.float64, copy=False) for operand in (left, right))
         first_squared, second_squared, own = np.square(first), np.square(second), self.variance(arithmetic)
-        count = (first != 0).sum(axis=-1, keepdims=True) if terms is None else terms.max(-1, keepdims=True, initial=0)
+        of_rows, of_columns = sums(first, -1), sums(second, -2)
+        count = of_rows[0] if terms is None else terms.max(axis=-1, keepdims=True, initial=0)
         count = count + 1 + 2 * self.casts(arithmetic)
-        sums = squared(value) if addend is None else squared(value) + squared(addend.value)
-        variance = own / 3 * count * sums
+        total = squared(value) if addend is None else squared(value) + squared(addend.value)
+        variance = own / 3 * count * total
         if not right.is_exact:
             variance = first_squared @ np.square(right.error) + variance
         variance += (np.square(left.error) + own * (count / 6 + 1) * first_squared) @ second_squared
         if addend is not None:
             variance += np.square(addend.error)
-        rows, columns = alike(first, -1), alike(second, -2)
+        rows, columns = alike(of_rows), alike(of_columns)
         if np.count_nonzero(rows):
             one = np.square(left.error).max(axis=-1, keepdims=True, initial=0)
-            variance += rows * one * np.square(second.sum(axis=-2, keepdims=True))
+            variance += rows * one * np.square(of_columns[1])
         if np.count_nonzero(columns):
             one = np.square(right.error).max(axis=-2, keepdims=True, initial=0)
-            variance += columns * one * np.square(first.sum(axis=-1, keepdims=True))
-            variance += (rows & columns) * (own / 3 * np.square(count)) * sums
-        for one, other in ((faint(first, -1, arithmetic), second), (first, faint(second, -2, arithmetic))):
+            variance += columns * one * np.square(of_rows[1])
+            variance += (rows & columns) * (own / 3 * np.square(count)) * total
+        lost = (faint(first, of_rows[3], arithmetic), second), (first, faint(second, of_columns[3], arithmetic))
+        for one, other in lost:
             if np.count_nonzero(one) and np.count_nonzero(other):
                 variance += np.square(np.matmul(np.abs(one), np.abs(other))) / 16
         return Pair(value, np.sqrt(self.flushed(variance, count, arithmetic)))
@@ -119,10 +125,11 @@ class DeviationRules(Rules):
     def summed(self, pair: Pair, axis: int, value: Array, arithmetic: Format) -> Pair:
         """Sum along an axis in random order, likewise."""
         terms, count = pair.value.astype(np.float64, copy=False), pair.value.shape[axis] + self.casts(arithmetic)
-        own = count / 3 * squared(value) + count / 6 * np.square(terms).sum(axis=axis)
+        of_terms = sums(terms, axis - terms.ndim)
+        own = count / 3 * squared(value) + count / 6 * of_terms[2].squeeze(axis)
         variance = np.square(pair.error).sum(axis=axis) + self.variance(arithmetic) * own
-        variance = variance + np.square(faint(terms, axis, arithmetic).sum(axis=axis)) / 16
-        variance = np.where(alike(terms, axis).squeeze(axis), count * variance, variance)
+        variance = variance + np.square(faint(terms, of_terms[3], arithmetic).sum(axis=axis)) / 16
+        variance = np.where(alike(of_terms).squeeze(axis), count * variance, variance)
         return Pair(value, np.sqrt(self.flushed(variance, count, arithmetic)))
 
     def flushed(self, variance: Array, count: Array | int, arithmetic: Format) -> Array:
