@@ -160,7 +160,7 @@ def _blocked_row_kind(expectation: Expectation, name: str, actual: Array, where:
     return "blocked-row", "is not the output bias in a fully blocked row"
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)
 def row_sums(expectation: Expectation, policy: Policy) -> tuple[Array, Array]:
     """Row sums [B, H, T] of the weights and their bound, infinite where a row is not judged.
 

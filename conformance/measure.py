@@ -99,7 +99,7 @@ def measures_of(expectation: Expectation, outputs: Mapping[str, Array]) -> tuple
     return tuple(measure for measure, _ in measured(expectation, outputs))
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=4)
 def _sheet(expectation: Expectation, outputs: tuple[tuple[str, np.dtype[Any]], ...]) -> Sheet:
     """The sheet for outputs of these names and dtypes: subjects of one policy share it."""
     names = [name for name, _ in outputs]

@@ -6,8 +6,7 @@ stage is kept, because the bound of :mod:`conformance.bounds.outputs` is derived
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from conformance.problem import Problem
 from conformance.spec import Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Forward:
     """Stages of the forward pass, float64 or longdouble. N = S + E keys; key and value heads are repeated to H."""
 
@@ -38,7 +37,6 @@ class Forward:
     attn_output: Array  # [B, T, Do]
     scale: np.floating
     kept: Kept
-    shared: dict[Any, Any] = field(init=False, default_factory=dict, repr=False)  # what walks have in common, by key
 
     @property
     def fully_blocked(self) -> Array:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import ClassVar, Self, TypeVar
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,12 @@ from conformance.spec import Array, Case
 
 Result = TypeVar("Result")
 _LEAST_SCALE = 1e-300  # below it the products before the scale are not followed by their quotient
+
+
+@lru_cache(maxsize=1)
+def _shared(reference: Forward) -> dict[Any, Any]:
+    """What the policies of one reference have in common. It is large, so only that of the last reference is kept."""
+    return {}
 
 
 @dataclass(frozen=True)
@@ -97,17 +103,17 @@ class ForwardGraph:
 
     def once(self, what: str, depends: tuple[str, ...], compute: Callable[[], Result]) -> Result:
         """What is the same under all policies that give some stages the same formats: computed for the first."""
-        key, shared = (what, type(self.rules), *map(self.arithmetic, depends)), self.reference.shared
+        key, shared = (what, type(self.rules), *map(self.arithmetic, depends)), _shared(self.reference)
         if key not in shared:
             shared[key] = compute()
         found: Result = shared[key]
         return found
 
     def parameter(self, name: str) -> Pair:
-        return self.once(name, (), lambda: self.given(self.reference.parameters[name]))
+        return self.given(self.reference.parameters[name])
 
     def input(self, name: str) -> Pair:
-        return self.once(name, (), lambda: self.given(self.reference.inputs[name]))
+        return self.given(self.reference.inputs[name])
 
     @cached_property
     def roots(self) -> tuple[float, float]:

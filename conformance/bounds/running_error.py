@@ -58,10 +58,6 @@ class Pair:
 
     def transposed(self) -> Pair:
         """Last two axes swapped."""
-        return self._transposed
-
-    @cached_property
-    def _transposed(self) -> Pair:
         return Pair(self.value.swapaxes(-1, -2), self.error.swapaxes(-1, -2))
 
 

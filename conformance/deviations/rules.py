@@ -23,15 +23,14 @@ def squared(value: Array) -> Array:
     return square
 
 
-def sums(value: Array, axis: int) -> Array:
-    """How many elements are not 0, Σ x, Σ x² and Σ |x| along an axis, which is negative and kept; [4, ...]."""
-    found: Array = np.array([value != 0, value, np.square(value), np.abs(value)]).sum(axis=axis, keepdims=True)
-    return found
+def sums(value: Array, axis: int) -> tuple[Array, Array, Array, Array]:
+    """How many elements are not 0, Σ x, Σ x² and Σ |x| along an axis, which is kept."""
+    count, total = (value != 0).sum(axis=axis, keepdims=True), value.sum(axis=axis, keepdims=True)
+    return count, total, np.square(value).sum(axis=axis, keepdims=True), np.abs(value).sum(axis=axis, keepdims=True)
 
 
-def alike(of: Array) -> Array:
+def alike(count: Array, total: Array, squares: Array) -> Array:
     """Where, by their :func:`sums`, all elements that are not 0 are the same number, and so have the same error."""
-    count, total, squares, _ = of
     return np.asarray((np.square(total) >= (1 - _ALIKE) * count * squares) & (count > 1))
 
 
@@ -108,7 +107,7 @@ class DeviationRules(Rules):
         variance += (np.square(left.error) + own * (count / 6 + 1) * first_squared) @ second_squared
         if addend is not None:
             variance += np.square(addend.error)
-        rows, columns = alike(of_rows), alike(of_columns)
+        rows, columns = alike(*of_rows[:3]), alike(*of_columns[:3])
         if np.count_nonzero(rows):
             one = np.square(left.error).max(axis=-1, keepdims=True, initial=0)
             variance += rows * one * np.square(of_columns[1])
@@ -125,11 +124,11 @@ class DeviationRules(Rules):
     def summed(self, pair: Pair, axis: int, value: Array, arithmetic: Format) -> Pair:
         """Sum along an axis in random order, likewise."""
         terms, count = pair.value.astype(np.float64, copy=False), pair.value.shape[axis] + self.casts(arithmetic)
-        of_terms = sums(terms, axis - terms.ndim)
+        of_terms = sums(terms, axis)
         own = count / 3 * squared(value) + count / 6 * of_terms[2].squeeze(axis)
         variance = np.square(pair.error).sum(axis=axis) + self.variance(arithmetic) * own
         variance = variance + np.square(faint(terms, of_terms[3], arithmetic).sum(axis=axis)) / 16
-        variance = np.where(alike(of_terms).squeeze(axis), count * variance, variance)
+        variance = np.where(alike(*of_terms[:3]).squeeze(axis), count * variance, variance)
         return Pair(value, np.sqrt(self.flushed(variance, count, arithmetic)))
 
     def flushed(self, variance: Array, count: Array | int, arithmetic: Format) -> Array:
