@@ -23,7 +23,7 @@ from conformance.compare import judged_outputs
 from conformance.deviations.graph import deviations_of
 from conformance.deviations.rules import LIMIT
 from conformance.expectation import Expectation, expected
-from conformance.measure import measure_of
+from conformance.measure import measures_of
 from conformance.policy import ENVELOPE, Policy
 from conformance.problem import Problem
 from conformance.reference import reference_of
@@ -59,7 +59,7 @@ def measures(problem: Problem, expectation: Expectation, subject: Attention) -> 
         outputs = subject.attend(problem)
         names = (*problem.case.input_gradients, *problem.parameters.present)
         judged = judged_outputs(expectation.case.check, outputs, gives_weights=True, gradients=names)
-        return tuple(measure_of(expectation, name, array) for name, array in judged.items() if array is not None)
+        return measures_of(expectation, {name: array for name, array in judged.items() if array is not None})
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from conformance.bounds.softmax_error import sum_error
 from conformance.deviations.statistics import statistical_findings
 from conformance.expectation import Expectation
-from conformance.measure import measure_of
+from conformance.measure import measured
 from conformance.policy import FORMATS, Policy
 from conformance.problem import Outputs
 from conformance.spec import NUMPY_DTYPES, Array
-from conformance.verdict import Agrees, Diverges, Finding, Kind, Measure, Worst
+from conformance.verdict import Agrees, Diverges, Finding, Kind, Worst
 
 
 @dataclass(frozen=True)
@@ -34,14 +35,17 @@ def compare(expectation: Expectation, actual: dict[str, Array | None], policy: P
     """Judge every output by name; an output that is None was promised and not given."""
     findings = list(structure(expectation, actual))
     unfit = {finding.output for finding in findings if finding.kind in ("missing", "shape")}
-    measures: list[Measure] = []
-    for name, array in actual.items():
-        if array is not None and name not in unfit:
-            measure = measure_of(expectation, name, array)
-            measures.append(measure)
-            found = list(_numbers(expectation, name, array, policy))
-            findings += found or statistical_findings(expectation, measure, array)
-    return Diverges(tuple(findings), tuple(measures)) if findings else Agrees(tuple(measures))
+    fit = {name: array for name, array in actual.items() if array is not None and name not in unfit}
+    found = measured(expectation, fit)
+    for (name, array), (measure, outside) in zip(fit.items(), found, strict=True):
+        wrong: list[Finding] = []
+        if outside or name in expectation.exact:
+            wrong = list(_numbers(expectation, name, array, policy))
+        elif name == "attn_weights":
+            wrong = list(_row_sums(expectation, array, policy))
+        findings += wrong or statistical_findings(expectation, measure, array)
+    measures = tuple(measure for measure, _ in found)
+    return Diverges(tuple(findings), measures) if findings else Agrees(measures)
 
 
 def structure(expectation: Expectation, actual: Mapping[str, Array | None]) -> Iterator[Finding]:
@@ -100,8 +104,8 @@ def _numbers(expectation: Expectation, name: str, array: Array, policy: Policy) 
     yield from _finding(expectation, name, "blocked-weight", zero, actual, f"is not exactly 0 {where}")
     value = wrong & ~nonfinite & ~zero
     yield from _finding(expectation, name, "value", value, actual, "lies outside the bound")
-    if name == "attn_weights" and not (expectation.weights_after_dropout or wrong.any()):
-        yield from _row_sums(expectation, actual, policy)
+    if name == "attn_weights" and not wrong.any():
+        yield from _row_sums(expectation, array, policy)
 
 
 def _finding(
@@ -156,6 +160,7 @@ def _blocked_row_kind(expectation: Expectation, name: str, actual: Array, where:
     return "blocked-row", "is not the output bias in a fully blocked row"
 
 
+@lru_cache(maxsize=4)
 def row_sums(expectation: Expectation, policy: Policy) -> tuple[Array, Array]:
     """Row sums [B, H, T] of the weights and their bound, infinite where a row is not judged.
 
@@ -169,8 +174,10 @@ def row_sums(expectation: Expectation, policy: Policy) -> tuple[Array, Array]:
 
 
 def _row_sums(expectation: Expectation, weights: Array, policy: Policy) -> Iterator[Finding]:
+    if expectation.weights_after_dropout:
+        return
     expected, bound = row_sums(expectation, policy)
-    actual = weights.sum(axis=-1)
+    actual = weights.astype(expected.dtype).sum(axis=-1)
     wrong = np.isfinite(bound) & ~(np.abs(actual - expected) <= bound)
     if wrong.any():
         worst = worst_element(expected, actual, bound, wrong)

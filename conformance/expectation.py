@@ -20,7 +20,7 @@ from conformance.spec import Array, Case
 from conformance.tensors import problem_of
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Expectation:
     """Reference values (float64 or longdouble) and bounds (float64) of every judged output, by output name."""
 
@@ -31,14 +31,25 @@ class Expectation:
     bounds: dict[str, Array]
     exact: frozenset[str]  # outputs that every format represents exactly, judged by equality
     blocked: Array  # bool [B, H, T, S + E]
-    uniform_output: Array  # attn_output if fully blocked rows attended to all keys alike
-    unmasked_output: Array  # attn_output if nothing were masked
     weights_after_dropout: bool = field(default=False, kw_only=True)  # whether attn_weights are those
 
     @property
     def fully_blocked(self) -> Array:
         """bool [B, H, T]: rows in which every key is blocked."""
         return np.asarray(self.blocked.all(axis=-1))
+
+    @cached_property
+    def uniform_output(self) -> Array:
+        """``attn_output`` if fully blocked rows attended to all keys alike."""
+        forward = self.reference.forward
+        keys = max(forward.blocked.shape[-1], 1)
+        return _output(self.reference, np.where(forward.fully_blocked, 1 / keys, forward.attn_weights))
+
+    @cached_property
+    def unmasked_output(self) -> Array:
+        """``attn_output`` if nothing were masked."""
+        forward = self.reference.forward
+        return _output(self.reference, softmax(forward.scores, np.zeros_like(forward.blocked)))
 
     @cached_property
     def deviations(self) -> dict[str, Array]:
@@ -72,17 +83,14 @@ class Answer:
 
         Raises ValueError when a written number lies outside the bound of the reference.
         """
-        case, forward = self.problem.case, self.reference.forward
+        case = self.problem.case
         values, bounds = self.reference.outputs(), bounds_of(case, self.reference, policy)
         exact = exact_outputs(case, self.reference, policy)
         for name, numbers in case.literals.expected:
             computed = values[name]
             values[name] = written_values(name, numbers, computed, bounds[name], name in exact)
             bounds[name] = bounds[name] + np.abs(values[name] - computed).astype(np.float64)
-        uniform = np.where(forward.fully_blocked, 1 / max(forward.blocked.shape[-1], 1), forward.attn_weights)
-        unmasked = softmax(forward.scores, np.zeros_like(forward.blocked))
-        other = [_output(self.reference, weights) for weights in (uniform, unmasked)]
-        return Expectation(case, self.reference, policy, values, bounds, exact, forward.blocked, other[0], other[1])
+        return Expectation(case, self.reference, policy, values, bounds, exact, self.reference.forward.blocked)
 
 
 @lru_cache(maxsize=8)

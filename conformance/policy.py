@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -19,23 +20,23 @@ class Format:
     smallest_exponent: int
     largest_exponent: int
 
-    @property
+    @cached_property
     def unit_roundoff(self) -> float:
         return 2.0**-self.significand
 
-    @property
+    @cached_property
     def smallest_normal(self) -> float:
         return 2.0**self.smallest_exponent
 
-    @property
+    @cached_property
     def smallest_subnormal(self) -> float:
         return float(np.ldexp(1.0, max(self.smallest_exponent - self.significand + 1, -1074)))
 
-    @property
+    @cached_property
     def largest(self) -> float:
         return (2.0 - 2.0 ** (1 - self.significand)) * 2.0**self.largest_exponent
 
-    @property
+    @cached_property
     def flushes(self) -> bool:
         """Whether hardware may flush subnormal numbers to zero: formats with float32's exponent range or more."""
         return self.smallest_exponent <= -126

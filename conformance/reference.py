@@ -6,17 +6,17 @@ stage is kept, because the bound of :mod:`conformance.bounds.outputs` is derived
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
 from conformance.dropout.kept import EVERYTHING, Kept, times
 from conformance.extended import DOUBLE, EXTENDED, product
-from conformance.problem import Parameters, Problem
+from conformance.problem import Problem
 from conformance.spec import Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Forward:
     """Stages of the forward pass, float64 or longdouble. N = S + E keys; key and value heads are repeated to H."""
 
@@ -201,12 +201,8 @@ def _backward(problem: Problem, forward: Forward) -> Backward:
         if case.bias_kv and name != "query":
             gradients["bias_k" if name == "key" else "bias_v"] = projected[:, case.source_length].sum(axis=0)
     gradients = shared_inputs(problem, to_inputs) | gradients
-    asked = {name: gradients[name] for name in (*case.input_gradients, *_names(problem.parameters))}
+    asked = {name: gradients[name] for name in (*case.input_gradients, *problem.parameters.present)}
     return Backward(d_context, d_dropped, d_weights, row_sum, d_scores, d_query, d_key, d_value, asked)
-
-
-def _names(parameters: Parameters) -> list[str]:
-    return [field.name for field in fields(parameters) if getattr(parameters, field.name) is not None]
 
 
 def shared_inputs(problem: Problem, separate: dict[str, Array]) -> dict[str, Array]:

@@ -10,8 +10,8 @@ import pytest
 
 from conformance.deviations.graph import deviations_of
 from conformance.deviations.rules import LIMIT
-from conformance.deviations.statistics import rms, standardised
 from conformance.expectation import Answer
+from conformance.measure import measures_of
 from conformance.policy import FORMATS, Policy
 from conformance.problem import Problem
 from conformance.reference import reference_of
@@ -32,8 +32,7 @@ def sizes(problem: Problem, choices: Choices, policy: Policy, random: np.random.
     expectation = Answer.of(problem).under(policy)
     with np.errstate(all="ignore"):
         outputs = RoundingGradients(problem, choices, random).outputs()
-    found = {name: rms(standardised(expectation, name, array)) for name, array in outputs.items()}
-    return {name: size for name, size in found.items() if size is not None}
+    return {one.output: one.rms for one in measures_of(expectation, outputs) if one.rms is not None}
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from conformance.expectation import Answer, Expectation
-from conformance.measure import measure_of
+from conformance.measure import measures_of
 from conformance.policy import ENVELOPE
 from conformance.spec import Array
 from conformance.tensors import problem_of
@@ -26,7 +26,7 @@ def expectation_of(values: Any, bounds: Any, dtype: str = "float32", deviations:
 
 
 def measured(values: Any, bounds: Any, actual: Array, dtype: str = "float32") -> Any:
-    return measure_of(expectation_of(values, bounds, dtype), "attn_output", actual)
+    return measures_of(expectation_of(values, bounds, dtype), {"attn_output": actual})[0]
 
 
 def test_the_largest_ratio_has_its_place_and_the_largest_error_is_another() -> None:
@@ -94,8 +94,8 @@ def test_the_root_mean_square_is_over_the_elements_with_bound_and_deviation() ->
     actual = np.array([3.0, 4.0, 9.0, 9.0, 9.0], np.float32)
     bounds, deviations = [100.0, 100.0, np.inf, 100.0, 100.0], [1.0, 0.5, 1.0, np.inf, 0.0]
     expectation = expectation_of(np.zeros(5), bounds, deviations=deviations)
-    size = measure_of(expectation, "attn_output", actual).rms
+    size = measures_of(expectation, {"attn_output": actual})[0].rms
     assert size == pytest.approx(np.sqrt((9 + 64) / 2))
     assert measured(np.zeros(5), bounds, actual).rms is None
     actual[0] = np.nan
-    assert measure_of(expectation, "attn_output", actual).rms == np.inf
+    assert measures_of(expectation, {"attn_output": actual})[0].rms == np.inf

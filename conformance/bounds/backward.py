@@ -47,8 +47,7 @@ class BackwardGraph:
 
     def run(self) -> dict[str, Pair]:
         """The gradients of inputs that are distinct objects and of all parameters, by name."""
-        given = self.graph.given(self.graph.reference.inputs["cotangent"])
-        cotangent = self.graph.dropped(given, self.graph.reference.kept.output)
+        cotangent = self.graph.dropped(self.graph.input("cotangent"), self.graph.reference.kept.output)
         weight = self.graph.parameter("output_weight").transposed()
         value = join_heads(self.reference.context)
         d_joined = self.rules.product(cotangent, weight, value, self.arithmetic("products"))
@@ -186,7 +185,7 @@ class BackwardGraph:
                 extra = "bias_k" if name == "key" else "bias_v"
                 found[extra] = self.bias_gradient(extra, Pair(joined.value[:, length], joined.error[:, length]))
             rows[name] = Pair(joined.value[:, :length], joined.error[:, :length])
-            found |= self.parameters(name, self.graph.given(self.graph.reference.inputs[name]), rows[name])
+            found |= self.parameters(name, self.graph.input(name), rows[name])
         for name, uses in _SHARED.get(self.case.sharing, _SEPARATE).items():
             gradient = self.input_gradient(name, {use: rows[use] for use in uses})
             found[name] = self.graph.handed_on(f"{name}.gradient", gradient)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
@@ -24,7 +26,14 @@ from conformance.policy import FORMATS, Format, Policy
 from conformance.reference import Forward, join_heads, split_heads
 from conformance.spec import Array, Case
 
+Result = TypeVar("Result")
 _LEAST_SCALE = 1e-300  # below it the products before the scale are not followed by their quotient
+
+
+@lru_cache(maxsize=1)
+def _shared(reference: Forward) -> dict[Any, Any]:
+    """What the policies of one reference have in common. It is large, so only that of the last reference is kept."""
+    return {}
 
 
 @dataclass(frozen=True)
@@ -62,13 +71,11 @@ class ForwardGraph:
     def run(self) -> Stages:
         """Every stage in order."""
         reference, rules = self.reference, self.rules
-        query = self.handed_on("query", self.scaled("query"))
-        key = self.handed_on("key", self.scaled("key"))
-        value = self.handed_on("value", self.heads("value"))
-        scores = self.handed_on("scores", self.scores(query, key))
+        query, key, value, scores = self.once("scores", ("products", "batched_products", "scale"), self.up_to_scores)
         unstored = self.softmax(scores)
-        weights = self.handed_on("attn_weights", rules.store(unstored))
-        held = rules.store(unstored, 1.0) if self.policy.flash else rules.store(unstored)  # perhaps not yet divided
+        stored = rules.store(unstored)
+        weights = self.handed_on("attn_weights", stored)
+        held = rules.store(unstored, 1.0) if self.policy.flash else stored  # perhaps not yet divided
         held = self.handed_on("attn_weights", held)
         kept = reference.kept
         arithmetic = self.arithmetic("batched_products")
@@ -81,6 +88,13 @@ class ForwardGraph:
         output = self.handed_on("attn_output", output)
         dropped = self.dropped(weights, kept.weights)
         return Stages(query, key, value, scores, held, weights, dropped, context, joined, output)
+
+    def up_to_scores(self) -> tuple[Pair, Pair, Pair, Pair]:
+        """Query and key, times √c each, value, and scores."""
+        query = self.handed_on("query", self.scaled("query"))
+        key = self.handed_on("key", self.scaled("key"))
+        value = self.handed_on("value", self.heads("value"))
+        return query, key, value, self.handed_on("scores", self.scores(query, key))
 
     def handed_on(self, stage: str, pair: Pair) -> Pair:
         """What a stage of either graph hands on, here all of it. :mod:`conformance.bounds.parts` asks what the bound
@@ -97,17 +111,28 @@ class ForwardGraph:
         """An input or parameter: as it is, or cast to the low format of a mixed policy."""
         return self.rules.store(exact(array)) if self.case.mixed else self.rules.given(array)
 
+    def once(self, what: str, depends: tuple[str, ...], compute: Callable[[], Result]) -> Result:
+        """What is the same under all policies that give some stages the same formats: computed for the first."""
+        key, shared = (what, type(self.rules), *map(self.arithmetic, depends)), _shared(self.reference)
+        if key not in shared:
+            shared[key] = compute()
+        found: Result = shared[key]
+        return found
+
     def parameter(self, name: str) -> Pair:
         return self.given(self.reference.parameters[name])
 
-    @property
+    def input(self, name: str) -> Pair:
+        return self.given(self.reference.inputs[name])
+
+    @cached_property
     def roots(self) -> tuple[float, float]:
         """Factors of query and key whose product is the scale."""
         scale = float(self.reference.scale)
         root = float(np.sqrt(abs(scale)))
         return (-root if scale < 0 else root), root
 
-    @property
+    @cached_property
     def root_error(self) -> float:
         """Relative error of √c: 0 for a power of two, else that of the format in which the constant is held."""
         root = self.roots[1]
@@ -157,7 +182,8 @@ class ForwardGraph:
         before = value - bias.value
         product = rules.store(rules.product(inputs, weight, before, self.arithmetic("products"), addend=bias))
         error = rules.store(Pair(value, product.error)).error
-        return Pair(value, np.where(term_count(inputs, weight) == 0, bias.error, error))  # 0 + b is b
+        nothing = term_count(inputs, weight) == 0
+        return Pair(value, np.where(nothing, bias.error, error) if np.count_nonzero(nothing) else error)  # 0 + b is b
 
     def heads(self, name: str) -> Pair:
         """The projection of an input, its extra rows appended, split and repeated as the reference does."""
@@ -166,7 +192,7 @@ class ForwardGraph:
         own = case.num_heads if name == "query" else case.num_kv_heads
         length = reference.inputs[name].shape[1]
         first = heads[:, :: case.num_heads // own, :length]
-        projected = self.linear(self.given(reference.inputs[name]), name, join_heads(first))
+        projected = self.linear(self.input(name), name, join_heads(first))
         error = np.repeat(split_heads(projected.error, own), case.num_heads // own, axis=1)
         return Pair(heads, np.concatenate([error, self.given(heads[:, :, length:]).error], axis=2))
 

@@ -7,7 +7,6 @@ Its variance is raised beforehand by the number of elements that share it (``_sh
 from __future__ import annotations
 
 import math
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -18,7 +17,7 @@ from conformance.bounds.outputs import outputs_of
 from conformance.bounds.running_error import Pair, Rules
 from conformance.bounds.softmax_error import largest_score
 from conformance.deviations.rules import LIMIT, DeviationRules, faint, squared
-from conformance.policy import Policy
+from conformance.policy import Format, Policy
 from conformance.reference import Reference, flat
 from conformance.spec import Array, Case
 
@@ -49,7 +48,7 @@ class ForwardDeviation(ForwardGraph):
         others = np.maximum(moved.sum(axis=-1, keepdims=True) - moved, 0)
         sums = self.terms / 3 + (self.terms / 6 + 1) * square.sum(axis=-1, keepdims=True)
         relative = np.square(np.maximum(1 - weights, 0)) * exponent + others + own * (sums + 2 + self.rescalings)
-        relative = relative + np.square(faint(weights, -1, arithmetic).sum(axis=-1, keepdims=True)) / 16
+        relative = relative + np.square(_lost(weights, arithmetic)) / 16
         variance = np.where(self.reference.blocked, 0, square * relative + arithmetic.underflow**2)
         return Pair(self.reference.attn_weights, self.deviation(exponent, variance))
 
@@ -68,11 +67,14 @@ class ForwardDeviation(ForwardGraph):
         uncertain = LIMIT**2 * exponent.max(axis=-1, keepdims=True, initial=0) >= _LINEAR**2
         return np.where(uncertain | self.repeating, np.nan, np.sqrt(variance))
 
-    @cached_property
+    @property
     def repeating(self) -> Array:
         """Rows and columns of weights with more than √n pairs that the softmax cannot tell apart, or more than √n that
         their sum cannot, as those of equal tokens are: equal numbers are rounded alike, so their errors do not average
         out; [B, H, T, N]."""
+        return self.once("repeating", ("softmax",), self._repeating)
+
+    def _repeating(self) -> Array:
         weights = self.reference.attn_weights.astype(np.float64)
         unit = 2 * self.arithmetic("softmax").unit_roundoff
         found = np.zeros(weights.shape, np.bool_)
@@ -150,7 +152,7 @@ class BackwardDeviation(BackwardGraph):
     def drift(self, own: Array) -> Array:
         """Variance of Σ P about 1: of the sum it was divided by, of the division and of storing."""
         softmax, storage = self.rules.variance(self.arithmetic("softmax")), self.rules.variance(self.rules.storage)
-        lost = np.square(faint(np.sqrt(own), -1, self.arithmetic("softmax")).sum(axis=-1, keepdims=True)) / 16
+        lost = np.square(_lost(np.sqrt(own), self.arithmetic("softmax"))) / 16
         return np.asarray(softmax * self.sums(1.0, own) + (softmax + storage) * own.sum(axis=-1, keepdims=True) + lost)
 
     def flash_row_sum(self, d_context: Pair) -> Array:
@@ -161,6 +163,11 @@ class BackwardDeviation(BackwardGraph):
         sums = width / 3 * squared(self.reference.row_sum) + (width / 6 + 1) * (left * right).sum(-1, keepdims=True)
         own = self.rules.variance(self.arithmetic("softmax_gradient")) * sums
         return np.asarray(inherited.sum(axis=-1, keepdims=True) + own)
+
+
+def _lost(weights: Array, arithmetic: Format) -> Array:
+    """What a sum of the weights of a row, one after another, may lose of them; [B, H, T, 1]."""
+    return np.asarray(faint(weights, weights.sum(axis=-1, keepdims=True), arithmetic).sum(axis=-1, keepdims=True))
 
 
 def _coherence(value: Array) -> Array:

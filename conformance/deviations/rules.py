@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from conformance.bounds.running_error import Pair, Rules, absolute, half_ulp
+from conformance.bounds.running_error import Pair, Rules, absolute, half_ulp, unless_zero
 from conformance.policy import Format
 from conformance.spec import Array
 
@@ -23,19 +23,22 @@ def squared(value: Array) -> Array:
     return square
 
 
-def alike(value: Array, axis: int) -> Array:
-    """Where all elements along an axis that are not 0 are the same number, and so have one and the same error."""
-    count = (value != 0).sum(axis=axis, keepdims=True)
-    total, squares = value.sum(axis=axis, keepdims=True), np.square(value).sum(axis=axis, keepdims=True)
+def sums(value: Array, axis: int) -> tuple[Array, Array, Array, Array]:
+    """How many elements are not 0, Σ x, Σ x² and Σ |x| along an axis, which is kept."""
+    count, total = (value != 0).sum(axis=axis, keepdims=True), value.sum(axis=axis, keepdims=True)
+    return count, total, np.square(value).sum(axis=axis, keepdims=True), np.abs(value).sum(axis=axis, keepdims=True)
+
+
+def alike(count: Array, total: Array, squares: Array) -> Array:
+    """Where, by their :func:`sums`, all elements that are not 0 are the same number, and so have the same error."""
     return np.asarray((np.square(total) >= (1 - _ALIKE) * count * squares) & (count > 1))
 
 
-def faint(value: Array, axis: int, arithmetic: Format) -> Array:
-    """Magnitudes of terms below a unit in the last place of the sum of magnitudes, 0 for others: sums one after another
-    lose them, all on one side. A σ of a quarter of what is lost covers that."""
+def faint(value: Array, total: Array, arithmetic: Format) -> Array:
+    """Magnitudes of terms below a unit in the last place of the ``total`` of magnitudes, 0 for others: sums one after
+    another lose them, all on one side. A σ of a quarter of what is lost covers that."""
     magnitude = np.abs(value)
-    limit = 2 * arithmetic.unit_roundoff * magnitude.sum(axis=axis, keepdims=True)
-    return np.where(magnitude <= limit, magnitude, 0)
+    return np.where(magnitude <= 2 * arithmetic.unit_roundoff * total, magnitude, 0)
 
 
 class DeviationRules(Rules):
@@ -55,21 +58,22 @@ class DeviationRules(Rules):
             own = half_ulp(magnitude, storage) / np.sqrt(3)
         if storage.flushes:
             flushed = storage.smallest_normal * steps
-            own = np.where(magnitude < 2 * flushed, flushed, own)
-        return Pair(pair.value, np.hypot(pair.error, np.where(magnitude > 0, own, 0)))
+            near_zero = magnitude < 2 * flushed
+            own = np.where(near_zero, flushed, own) if np.count_nonzero(near_zero) else own
+        return Pair(pair.value, np.hypot(pair.error, unless_zero(own, magnitude)))
 
     def rounded(self, pair: Pair, arithmetic: Format, times: int) -> Pair:
         """``times`` further roundings in an arithmetic format."""
-        own = np.sqrt(times * self.variance(arithmetic)) * absolute(pair.value)
+        own = np.sqrt(times * self.variance(arithmetic)) * pair.size
         return Pair(pair.value, np.hypot(pair.error, own))
 
     def scaled(self, pair: Pair, factor: float, relative: float) -> Pair:
         """Multiplication by a constant whose relative error is the same for all elements."""
-        return Pair(pair.value * factor, abs(factor) * np.hypot(pair.error, absolute(pair.value) * relative))
+        return Pair(pair.value * factor, abs(factor) * np.hypot(pair.error, pair.size * relative))
 
     def times(self, pair: Pair, factor: Pair, relative: float) -> Pair:
         """Element by element, by factors with one relative error; what may be 0 or not leaves the statistics."""
-        error = np.hypot(absolute(factor.value) * pair.error, relative * absolute(factor.value * pair.value))
+        error = np.hypot(factor.size * pair.error, relative * absolute(factor.value * pair.value))
         unknown = (factor.error > 0) & (pair.magnitude > 0)
         return Pair(pair.value * factor.value, np.where(unknown, np.nan, error))
 
@@ -92,37 +96,42 @@ class DeviationRules(Rules):
         all terms are, their roundings are the same too, and amplitudes add.
         """
         first, second = (operand.value.astype(np.float64, copy=False) for operand in (left, right))
-        first_squared, own = np.square(first), self.variance(arithmetic)
-        count = (first != 0).sum(axis=-1, keepdims=True) if terms is None else terms.max(-1, keepdims=True, initial=0)
+        first_squared, second_squared, own = np.square(first), np.square(second), self.variance(arithmetic)
+        of_rows, of_columns = sums(first, -1), sums(second, -2)
+        count = of_rows[0] if terms is None else terms.max(axis=-1, keepdims=True, initial=0)
         count = count + 1 + 2 * self.casts(arithmetic)
-        sums = squared(value) if addend is None else squared(value) + squared(addend.value)
-        variance = first_squared @ np.square(right.error) + own / 3 * count * sums
-        variance += (np.square(left.error) + own * (count / 6 + 1) * first_squared) @ np.square(second)
+        total = squared(value) if addend is None else squared(value) + squared(addend.value)
+        variance = own / 3 * count * total
+        if not right.is_exact:
+            variance = first_squared @ np.square(right.error) + variance
+        variance += (np.square(left.error) + own * (count / 6 + 1) * first_squared) @ second_squared
         if addend is not None:
             variance += np.square(addend.error)
-        rows, columns = alike(first, -1), alike(second, -2)
-        if rows.any():
+        rows, columns = alike(*of_rows[:3]), alike(*of_columns[:3])
+        if np.count_nonzero(rows):
             one = np.square(left.error).max(axis=-1, keepdims=True, initial=0)
-            variance += rows * one * np.square(second.sum(axis=-2, keepdims=True))
-        if columns.any():
+            variance += rows * one * np.square(of_columns[1])
+        if np.count_nonzero(columns):
             one = np.square(right.error).max(axis=-2, keepdims=True, initial=0)
-            variance += columns * one * np.square(first.sum(axis=-1, keepdims=True))
-        variance += (rows & columns) * (own / 3 * np.square(count)) * sums
-        lost = (faint(first, -1, arithmetic), np.abs(second)), (np.abs(first), faint(second, -2, arithmetic))
+            variance += columns * one * np.square(of_rows[1])
+            variance += (rows & columns) * (own / 3 * np.square(count)) * total
+        lost = (faint(first, of_rows[3], arithmetic), second), (first, faint(second, of_columns[3], arithmetic))
         for one, other in lost:
-            variance += np.square(np.matmul(one, other)) / 16
+            if np.count_nonzero(one) and np.count_nonzero(other):
+                variance += np.square(np.matmul(np.abs(one), np.abs(other))) / 16
         return Pair(value, np.sqrt(self.flushed(variance, count, arithmetic)))
 
     def summed(self, pair: Pair, axis: int, value: Array, arithmetic: Format) -> Pair:
         """Sum along an axis in random order, likewise."""
         terms, count = pair.value.astype(np.float64, copy=False), pair.value.shape[axis] + self.casts(arithmetic)
-        own = count / 3 * squared(value) + count / 6 * np.square(terms).sum(axis=axis)
+        of_terms = sums(terms, axis)
+        own = count / 3 * squared(value) + count / 6 * of_terms[2].squeeze(axis)
         variance = np.square(pair.error).sum(axis=axis) + self.variance(arithmetic) * own
-        variance = variance + np.square(faint(terms, axis, arithmetic).sum(axis=axis)) / 16
-        variance = np.where(alike(terms, axis).squeeze(axis), count * variance, variance)
+        variance = variance + np.square(faint(terms, of_terms[3], arithmetic).sum(axis=axis)) / 16
+        variance = np.where(alike(*of_terms[:3]).squeeze(axis), count * variance, variance)
         return Pair(value, np.sqrt(self.flushed(variance, count, arithmetic)))
 
     def flushed(self, variance: Array, count: Array | int, arithmetic: Format) -> Array:
         """With ``count`` operations whose results may be flushed to zero. A float64's own underflow has no square: what
         is that small has no statistics."""
-        return np.where(variance == 0, 0, variance + count * arithmetic.underflow**2)
+        return unless_zero(variance + count * arithmetic.underflow**2, variance)

@@ -19,19 +19,15 @@ JUDGED = ("float64", "float32")  # storage formats; in 16 bits the result is sho
 _LEAST = 1e-145  # a smaller σ has a square next to float64's underflow
 
 
-def standardised(expectation: Expectation, name: str, actual: Array) -> Array:
-    """error/σ of every element of an output; NaN where it is not judged: no bound, no statistics, or no rounding."""
-    values, deviations = expectation.values[name], expectation.deviations[name]
-    judged = np.isfinite(expectation.bounds[name]) & np.isfinite(deviations) & (deviations > _LEAST)
-    with np.errstate(all="ignore"):
-        error = np.abs(actual.astype(values.dtype) - values).astype(np.float64)
-        return np.where(judged, np.where(np.isnan(error), np.inf, error) / np.where(judged, deviations, 1), np.nan)
+def has_statistics(expectation: Expectation, name: str) -> Array:
+    """Where the statistics of an output hold (bool): not without a bound, or a deviation, or any rounding."""
+    deviations = expectation.deviations[name]
+    return np.isfinite(expectation.bounds[name]) & np.isfinite(deviations) & (deviations > _LEAST)
 
 
 def rms(ratios: Array) -> float | None:
-    """Root mean square over the judged elements; None without any, infinite where one is not finite."""
-    judged = ratios[~np.isnan(ratios)]
-    return float(np.sqrt(np.mean(np.square(judged)))) if judged.size else None
+    """Root mean square of error/σ over the elements that have statistics; None without any."""
+    return float(np.sqrt(np.square(ratios).sum() / ratios.size)) if ratios.size else None
 
 
 def statistical_findings(expectation: Expectation, measure: Measure, actual: Array) -> Iterator[Finding]:
@@ -39,10 +35,19 @@ def statistical_findings(expectation: Expectation, measure: Measure, actual: Arr
     if expectation.case.compute not in JUDGED or measure.rms is None or measure.rms <= LIMIT:
         return
     name = measure.output
-    ratios = standardised(expectation, name, actual)
+    ratios = _standardised(expectation, name, actual)
     index = np.unravel_index(int(np.nanargmax(ratios)), ratios.shape)
     expected, bound = expectation.values[name][index], expectation.bounds[name][index]
     error = float(np.abs(actual[index].astype(expected.dtype) - expected))
     worst = Worst(tuple(int(i) for i in index), float(expected), float(actual[index]), error, float(bound))
     text = f"{name} errs {measure.rms:.3g} times as much as rounding does (rms of error/σ, limit {LIMIT:g})"
     yield Finding(name, "statistics", text, int((ratios > LIMIT).sum()), int((~np.isnan(ratios)).sum()), worst)
+
+
+def _standardised(expectation: Expectation, name: str, actual: Array) -> Array:
+    """error/σ of every element of an output; NaN where there are no statistics."""
+    values, judged = expectation.values[name], has_statistics(expectation, name)
+    with np.errstate(all="ignore"):
+        error = np.abs(actual.astype(values.dtype) - values).astype(np.float64)
+        ratios = np.where(np.isnan(error), np.inf, error) / np.where(judged, expectation.deviations[name], 1)
+        return np.where(judged, ratios, np.nan)

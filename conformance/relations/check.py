@@ -11,7 +11,7 @@ import numpy as np
 from conformance.compare import Judgement, structure, worst_element
 from conformance.deviations.statistics import statistical_findings
 from conformance.expectation import Answer, Expectation, answer_of
-from conformance.measure import measure_of
+from conformance.measure import measures_of
 from conformance.policy import Policy
 from conformance.relations.table import relation_of
 from conformance.relations.views import Named
@@ -21,7 +21,7 @@ from conformance.verdict import Agrees, Diverges, Finding, Measure
 Judged = dict[str, Array | None]  # outputs of one call by name; None where one is missing
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sides(Expectation):
     """One side of a relation as the expectation of the other."""
 
@@ -61,11 +61,10 @@ def hold(case: Case, judged: Sequence[Judged], policy: Policy) -> Judgement:
     expectation = replace(sides, values={name: np.where(where, 0, right[name]) for name, where in alike.items()})
     actual = {name: np.where(where, 0, left[name]) for name, where in alike.items()}
     findings: list[Finding] = []
-    measures: list[Measure] = []
-    for name, array in actual.items():
-        measures.append(measure_of(expectation, name, array))
-        findings += list(_broken(expectation, name, array)) or _unlikely(expectation, measures[-1], array)
-    verdict = Diverges(tuple(findings), tuple(measures)) if findings else Agrees(tuple(measures))
+    measures = measures_of(expectation, actual)
+    for (name, array), measure in zip(actual.items(), measures, strict=True):
+        findings += list(_broken(expectation, name, array)) or _unlikely(expectation, measure, array)
+    verdict = Diverges(tuple(findings), measures) if findings else Agrees(measures)
     return Judgement(verdict, expectation, actual)
 
 
