@@ -68,6 +68,22 @@ def test_tensors_are_kept_for_new_rows_and_the_worst_of_each_group(tmp_path: Pat
     assert page.detail(0)["blocked"] is not None
 
 
+def test_every_family_has_one_heat_map_before_any_has_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def known(case: str, kind: str, mask: str) -> Row:
+        made = row(case, status="known", findings=(finding(kind),), facts={"mask": mask})
+        return with_tensors(tmp_path, made, arrays())
+
+    rows = [known("a", "nonfinite", "none"), known("b", "nonfinite", "causal"), known("c", "value", "none")]
+    rows.append(with_tensors(tmp_path, row("d", status="new", facts={"mask": "window"}), arrays()))
+    size = len(page_of(run_of(tmp_path, rows[:1])).scripts["tensors-0"])
+    monkeypatch.setattr(pack, "TENSOR_BUDGET", 3 * size + 50)
+    assert {name for name in page_of(run_of(tmp_path, rows)).scripts if name.startswith("tensors")} == {
+        "tensors-0",
+        "tensors-2",
+        "tensors-3",
+    }
+
+
 def test_tensors_that_do_not_fit_are_left_out_and_the_page_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,7 @@
 """What a case page is made of: details, tensors and the reproducer of diverging rows, within the room that a page has.
 
 Details and tensors are deflated and written as base64 into elements that are decoded when a case is opened. Each has a
-budget, spent on the worst row of each group first, then on new rows.
+budget, spent on the worst row of each family first, then on new rows, then on the worst row of each group.
 """
 
 from __future__ import annotations
@@ -53,13 +53,15 @@ class _Packer:
     def __init__(self, view: View, reproducer: Reproducer | None) -> None:
         self._view, self._reproducer = view, reproducer
         self._first = {entry.number for entry in view.first_of_groups}
+        self._foremost = {family.worst.number for family in view.families}
         self._detail_room, self._tensor_room, self._script_room = DETAIL_BUDGET, TENSOR_BUDGET, SCRIPT_BUDGET
         self.details: dict[int, str] = {}
         self.tensors: dict[int, str] = {}
         self.left_out = 0  # rows that should have had heat maps
 
-    def order(self, entry: Entry) -> tuple[bool, bool]:
-        return (entry.number not in self._first, entry.row.status != "new")
+    def order(self, entry: Entry) -> tuple[bool, bool, bool]:
+        """One row of every family, then new rows, the worst of each group before others."""
+        return (entry.number not in self._foremost, entry.row.status != "new", entry.number not in self._first)
 
     def add(self, entry: Entry) -> None:
         row, wanted = entry.row, entry.number in self._first or entry.row.status == "new"
