@@ -50,6 +50,17 @@ def test_chips_write_words(visit: Visitor, report: Path) -> None:
     assert seen.page.locator("#query").input_value() == ""
 
 
+def test_a_chip_says_how_many_cases_it_finds(visit: Visitor, report: Path) -> None:
+    seen = visit(report)
+    chips = seen.page.locator("#chips button").all()
+    assert len(chips) > 10
+    for chip in chips:
+        chip.click()
+        number = chip.locator(".n").inner_text()
+        assert seen.page.locator("#matched").inner_text().split(" of ")[0] == number, chip.inner_text()
+        chip.click()
+
+
 def test_a_cell_of_the_matrix_filters(visit: Visitor, report: Path) -> None:
     seen = visit(report)
     seen.page.locator("td a[title^='blocked × beta/mha']").click()
