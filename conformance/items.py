@@ -14,6 +14,7 @@ from conformance.ledger import unmatched, unused
 from conformance.ledgerfile import ledger_of
 from conformance.pair import Pair, conclude, screenful
 from conformance.plugin import STATUS, session_of
+from conformance.report.text import visible
 from conformance.suite import check_subjects, compile_order, constraint_faults, pairs_of, select
 
 
@@ -112,7 +113,8 @@ class LedgerItem(_TextItem):
 
 
 class PairItem(_TextItem):
-    """One case for one subject."""
+    """One case for one subject. What the subject says is shown with its control characters and lone surrogates made
+    visible: a terminal obeys the former, and the latter cannot be sent by a worker of pytest-xdist."""
 
     def __init__(self, *, pair: Pair, **arguments: Any) -> None:
         super().__init__(**arguments)
@@ -131,12 +133,12 @@ class PairItem(_TextItem):
             case "agrees":
                 return
             case "known":
-                pytest.xfail(row.summary)
+                pytest.xfail(visible(row.summary))
             case "unsupported" | "missing":
-                pytest.skip(row.summary)
+                pytest.skip(visible(row.summary))
             case _:
                 self.user_properties.append((STATUS, row.status))  # for the progress line, and for JUnit XML
-                raise Failure(screenful(self.pair, row, conclusion.outcome.verdict) + note)
+                raise Failure(visible(screenful(self.pair, row, conclusion.outcome.verdict)) + note)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         return self.path, self.pair.case.source.line - 1, self.pair.id  # pytest garbles a name that ends the node id

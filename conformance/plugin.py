@@ -60,6 +60,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Settle the folder of this run; it is made with the first row."""
     _refuse_misread_paths(config)
+    _refuse_unwritable(config)
     started = datetime.now(UTC)
     reports = config.invocation_params.dir / (config.getoption("reports") or config.rootpath / "reports")
     own = str(reports / started.strftime("%Y%m%d-%H%M%S.%f"))
@@ -74,6 +75,20 @@ def _refuse_misread_paths(config: pytest.Config) -> None:
         path = here / value
         if option in ("--reports", "--summary") and path.exists() and not path.resolve().is_relative_to(here.resolve()):
             raise pytest.UsageError(f"write {option}={value}: after a blank, pytest takes what exists for a test path")
+
+
+def _refuse_unwritable(config: pytest.Config) -> None:
+    """Raise UsageError where the folder of runs, or the summary, can neither be written nor made: after a run it is
+    too late to say so."""
+    for option in ("reports", "summary"):
+        value = config.getoption(option)
+        if value is None:
+            continue
+        path = config.invocation_params.dir / value
+        nearest = next(part for part in (path, *path.parents) if os.access(part, os.F_OK))
+        is_file = option == "summary" and nearest == path
+        if not os.access(nearest, os.W_OK) or nearest.is_dir() == is_file:
+            raise pytest.UsageError(f"--{option}={value} cannot be written: see {nearest}")
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

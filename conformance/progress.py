@@ -168,6 +168,8 @@ class Progress:
 
     def _line(self, styled: Callable[[str], str]) -> str:
         words = [*self.tally.words]
+        while len(words) > 1 and len("  ".join(words)) > self._width:  # a line that breaks cannot be rewritten
+            words.pop()
         room = self._width - len("  ".join(words)) - 2
         running = [clipped(one_line(self.tally.workers), room)] if room > LEAST and self.tally.running else []
         return "  ".join([*map(styled, words), *running])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,9 +22,16 @@ ACCIDENTS = (AttributeError, NameError, ImportError, KeyError, NotImplementedErr
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
+def message_of(error: BaseException) -> str:
+    """What an exception says; its text is code of the subject, and may raise in its turn."""
+    with contextlib.suppress(Exception):
+        return str(error)
+    return "an exception that has no printable message"
+
+
 def refused(error: Exception) -> str:
     """The type of what was raised and its whole message, on one line and without the colours of a terminal."""
-    message = " ".join(_COLOUR.sub("", str(error)).split())
+    message = " ".join(_COLOUR.sub("", message_of(error)).split())
     return f"raised {type(error).__name__}" + (f": {message}" if message else ", without a message")
 
 

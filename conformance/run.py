@@ -20,7 +20,7 @@ from conformance.errors import NothingJudged
 from conformance.expectation import answer_of, expected
 from conformance.policy import ENVELOPE, Policy
 from conformance.problem import Outputs
-from conformance.refusal import ACCIDENTS, accepted, refused
+from conformance.refusal import ACCIDENTS, accepted, message_of, refused
 from conformance.relations.check import expectations, hold
 from conformance.relations.table import relation_of
 from conformance.spec import Array, Case, Unsupported
@@ -106,7 +106,7 @@ def errored(error: BaseException) -> Errored:
     """The verdict that keeps an exception, its message and its traceback."""
     lines = "".join(traceback.format_exception(error))
     name = type(error).__name__
-    return Errored(name, str(error).strip() or name, lines, accident=isinstance(error, ACCIDENTS))
+    return Errored(name, message_of(error).strip() or name, lines, accident=isinstance(error, ACCIDENTS))
 
 
 def _refusal(case: Case, subject: Subject, seconds: dict[str, float]) -> Verdict:

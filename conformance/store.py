@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,8 +21,8 @@ import numpy as np
 from conformance.spec import Array
 
 SCHEMA = 1
-RESULTS = "results.jsonl"
-NAME = re.compile(r"\d{8}-\d{6}\.\d{6}")
+RESULTS, PARTS, NOTES = "results.jsonl", "rows-*.jsonl", "note-*.json"
+NAME, STARTED = re.compile(r"\d{8}-\d{6}\.\d{6}"), "%Y%m%d-%H%M%S.%f"  # of a run's folder
 LARGE = 100_000  # elements of an output above which its tensors are stored as float32
 Status = Literal["agrees", "known", "new", "stale", "unsupported", "missing", "errored"]
 
@@ -145,14 +146,19 @@ class Recorder:
 def combine(folder: Path, header: Header) -> Run:
     """Make one ``results.jsonl`` of what the processes of a run wrote, in matrix order: the last row of each pair.
     Versions that subjects reported, and pairs that were left out, are added to the header."""
-    parts, notes = sorted(folder.glob("rows-*.jsonl")), sorted(folder.glob("note-*.json"))
-    by_node = {row.node: row for part in parts for row in _rows(part)}
+    run = _gathered(folder, header)
+    write_results(folder, run.header, run.rows)
+    for pattern in (PARTS, NOTES, "note-*.new"):
+        for part in folder.glob(pattern):
+            part.unlink()
+    return run
+
+
+def _gathered(folder: Path, header: Header) -> Run:
+    by_node = {row.node: row for part in sorted(folder.glob(PARTS)) for row in _rows(part)}
     rows = sorted(by_node.values(), key=lambda row: (row.file, row.order, row.node))
-    header = _noted(header, [json.loads(note.read_text(encoding="utf-8")) for note in notes])
-    write_results(folder, header, rows)
-    for part in (*parts, *notes, *folder.glob("note-*.new")):
-        part.unlink()
-    return Run(folder, header, tuple(rows))
+    notes = [json.loads(note.read_text(encoding="utf-8")) for note in sorted(folder.glob(NOTES))]
+    return Run(folder, _noted(header, notes), tuple(rows))
 
 
 def _noted(header: Header, notes: Sequence[Mapping[str, Any]]) -> Header:
@@ -176,7 +182,13 @@ def write_results(folder: Path, header: Header, rows: Iterable[Row]) -> None:
 
 
 def read_run(folder: Path) -> Run:
-    """Read a run's folder. Raises FileNotFoundError without results, ValueError for another schema or a broken line."""
+    """Read a run's folder; of a run that was killed, or is not over, what its processes wrote so far. Raises
+    FileNotFoundError without results, ValueError for another schema or a broken line."""
+    if any(folder.glob(PARTS)) and not (folder / RESULTS).exists():
+        started = ""
+        if NAME.fullmatch(folder.name):
+            started = datetime.strptime(folder.name, STARTED).replace(tzinfo=UTC).isoformat(timespec="seconds")
+        return _gathered(folder, Header(started, "", complete=False, versions={}, environment={}))
     return Run(folder, read_header(folder), tuple(_rows(folder / RESULTS, skip=1)))
 
 

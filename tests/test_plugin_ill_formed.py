@@ -8,6 +8,7 @@ import pytest
 
 from conformance.cli import main
 from tests.projects import Project, output_of, row_of
+from tests.report_pages import Page
 
 MASK = "{explicit: {pattern: random, axes: TS}}"
 BODY = f"include: [{{name: one, ill_formed: integer-mask, mask: {MASK}}}]"
@@ -48,12 +49,12 @@ def test_type_and_message_of_a_refusal_are_kept(
         "fake/raising": "raised RuntimeError: no kernel for this problem",
     }
     stored = (project.run().folder / "results.jsonl").read_text("utf-8")
-    page = (project.run().folder / "report.html").read_text("utf-8")
+    page = Page((project.run().folder / "report.html").read_text("utf-8"))
     monkeypatch.chdir(project.root)
     for subject, message in refusals.items():
         assert row_of(project, subject).summary == message
         assert json.dumps(message) in stored
-        assert message in page
+        assert message in page.index["values"]
         capsys.readouterr()
         assert main(["explain", f"small/one[{subject}]"]) == 0
         assert f"agrees: {message}" in capsys.readouterr().out

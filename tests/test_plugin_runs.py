@@ -69,6 +69,14 @@ def test_a_worker_that_dies_keeps_the_other_rows_and_leaves_one_of_its_own(proje
     assert project.run().header.sampled == ()
 
 
+def test_what_no_encoding_has_is_no_end_of_a_worker(project: Project) -> None:
+    project.cases("small", "fake/right", "fake/unsendable", body=TWO)
+    result = project.pytest_apart("-n", "2")
+    result.assert_outcomes(passed=2, failed=2)
+    assert len(project.run().rows) == 4 and project.run().header.complete
+    assert "RuntimeError: no file \\udcff␛[31m" in output_of(result) and "\x1b[31m" not in output_of(result)
+
+
 def row_of_node(project: Project, name: str) -> Row:
     (row,) = [row for row in project.run().rows if row.node.endswith(f"::{name}")]
     return row
@@ -138,6 +146,15 @@ def test_a_path_that_pytest_would_misread_is_refused(
     assert f"write {option}={value}: after a blank" in str(result.stderr)
     assert project.pytest_apart(f"{option}={value}").ret == pytest.ExitCode.OK
     assert (there / "page.md").read_text() if option == "--summary" else any(there.glob("2*/report.html"))
+
+
+@pytest.mark.parametrize("option", ["--reports=small.txt/runs", "--reports=small.txt", "--summary=cases"])
+def test_what_cannot_be_written_is_refused_before_the_run(project: Project, option: str) -> None:
+    project.cases("small", "fake/right")
+    project.write("small.txt", "")
+    result = project.pytest_here(option)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*{option} cannot be written*"])
 
 
 def test_the_summary_names_the_report(project: Project) -> None:

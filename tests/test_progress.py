@@ -56,6 +56,13 @@ def test_a_terminal_shows_one_line_and_what_fails_at_once(mixed: Project, worker
     assert "attention conformance" in "\n".join(screen[ends:]) and screen[-2].count("3 failed") == 1
 
 
+def test_the_line_is_never_wider_than_the_terminal(mixed: Project) -> None:
+    _, written = in_terminal(mixed, "-n", "0", "cases/small.yaml", COLUMNS="30")
+    lines = [re.sub(r"\x1b\[[\d;]*m", "", part) for part in re.split(r"[\r\n]", written.partition("FAILURES")[0])]
+    shown = [line for line in lines if re.match(r" *\d+ % \d/6", line)]
+    assert shown[-1].rstrip() == "100 % 6/6  new 1  errored 2" and all(len(line) < 30 for line in shown)
+
+
 def test_a_log_gets_a_line_now_and_then(mixed: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     silent = mixed.pytest_here()
     monkeypatch.setattr(progress, "PRINTED_EVERY", 0.0)

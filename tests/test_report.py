@@ -56,12 +56,14 @@ def test_divergences_are_grouped_by_what_they_share_with_the_worst_first(tmp_pat
         row("half", status="new", facts={"mask": "causal", "dtype": "float16"}),
         row("other", "beta/mha", status="new", findings=(finding("row-sum"),)),
         row("error", status="errored", summary="ValueError: bad"),
+        row("error", "beta/mha", status="errored", summary="Crash: worker 'gw0' crashed"),
     ]
     families = view_of(run_of(tmp_path, rows)).families
     assert [(family.status, family.subject, family.kind, family.count) for family in families] == [
         ("new", "alpha/mha", "value", 3),
         ("new", "beta/mha", "row-sum", 1),
         ("errored", "alpha/mha", "ValueError", 1),
+        ("errored", "beta/mha", "Crash", 1),
         ("known", "alpha/mha", "value", 1),
     ]
     first = families[0]

@@ -34,7 +34,7 @@ def test_words_in_the_search_box_filter_every_part_of_the_page(visit: Visitor, r
         seen.page.evaluate("for (const f of document.querySelectorAll('.family')) f.open = true")
         assert seen.listed() == cases, words
         assert f"q={words}" in seen.hash.replace("+", " ")
-    assert seen.page.locator("#matched").inner_text() == "253 of 259"
+    assert seen.page.locator("#matched").inner_text() == "253 of 259 pairs"
     assert seen.page.locator("#others-rows tr").count() == 100
     seen.page.locator("#others-more").click()
     assert seen.page.locator("#others-rows tr").count() == 200
@@ -48,6 +48,17 @@ def test_chips_write_words(visit: Visitor, report: Path) -> None:
     assert chip.get_attribute("aria-pressed") == "true"
     chip.click()
     assert seen.page.locator("#query").input_value() == ""
+
+
+def test_a_chip_says_how_many_cases_it_finds(visit: Visitor, report: Path) -> None:
+    seen = visit(report)
+    chips = seen.page.locator("#chips button").all()
+    assert len(chips) > 10
+    for chip in chips:
+        chip.click()
+        number = chip.locator(".n").inner_text()
+        assert seen.page.locator("#matched").inner_text().split(" of ")[0] == number, chip.inner_text()
+        chip.click()
 
 
 def test_a_cell_of_the_matrix_filters(visit: Visitor, report: Path) -> None:

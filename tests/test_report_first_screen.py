@@ -94,6 +94,8 @@ def test_sampled_subjects_take_one_line(visit: Visitor, tmp_path: Path) -> None:
     box = notice.bounding_box()
     assert box is not None
     assert box["height"] < 40
+    said = f"Slow subjects that were left out of some cases: {len(SUBJECTS)}"
+    assert notice.locator("summary").inner_text() == said, "a selection may leave out the rest of theirs"
     notice.locator("summary").click()
     assert "alpha/subject-18: 7 left out; too slow" in notice.inner_text()
 

@@ -13,6 +13,7 @@ import pytest
 from conformance.expectation import expected
 from conformance.policy import ENVELOPE, Policy
 from conformance.problem import Outputs, Problem
+from conformance.refusal import refused
 from conformance.run import errored, examine, judge, judged_again, policy_of, unsupported_reason
 from conformance.spec import Array, Case, Data, Explicit, Literals, Mask, Unsupported
 from conformance.tensors import problem_of
@@ -95,6 +96,17 @@ def test_what_a_subject_raises_is_its_verdict_with_the_traceback() -> None:
     assert isinstance(verdict, Errored)
     assert (verdict.exception, verdict.message) == ("RuntimeError", "no kernel") and "attend" in verdict.traceback
     assert errored(KeyError()).message == "KeyError"
+
+
+def test_an_exception_that_raises_when_asked_for_its_message_is_a_verdict() -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise ValueError("no text")
+
+    verdict = judge(case_like("run"), Counting(error=Mute()))
+    assert isinstance(verdict, Errored)
+    assert (verdict.exception, verdict.message) == ("Mute", "an exception that has no printable message")
+    assert refused(Mute()) == "raised Mute: an exception that has no printable message"
 
 
 def test_a_divergence_keeps_its_tensors() -> None:

@@ -68,6 +68,19 @@ def test_a_line_that_was_cut_short_is_left_out(tmp_path: Path, cut: int) -> None
     assert [one.case for one in combine(tmp_path, HEADER).rows] == ["a"]
 
 
+def test_a_run_that_was_killed_can_be_read(tmp_path: Path) -> None:
+    folder = tmp_path / "20260102-030405.000000"
+    killed = [recorded(folder, process, row(process)) for process in ("gw1", "gw0")]
+    killed[0].learn({"beta": "2"})
+    files = sorted(folder.iterdir())
+    run = read_run(folder)
+    assert [one.case for one in run.rows] == ["gw0", "gw1"] and run.header.versions == {"beta": "2"}
+    assert run.header.started == "2026-01-02T03:04:05+00:00" and not run.header.complete
+    assert sorted(folder.iterdir()) == files, "a run that goes on still needs them"
+    for one in killed:
+        one.close()
+
+
 def test_versions_and_samples_are_gathered_from_all_processes(tmp_path: Path) -> None:
     sampled = [{"subject": "beta/slow", "left_out": 3, "reason": "slow"}]
     first, second = (recorded(tmp_path, name, row(name), sampled=sampled) for name in ("gw0", "gw1"))

@@ -46,6 +46,11 @@ def test_rows_as_csv(tmp_path: Path) -> None:
     assert len(table[0]) == len(set(table[0]))
 
 
+def test_every_line_of_csv_can_be_encoded(tmp_path: Path) -> None:
+    (_, line) = csv_lines(run_of(tmp_path, [replace(row(), summary="a file \udcff\nand more")]))
+    assert '"a file \\udcff\nand more"' in line.encode().decode() and line.endswith("\r\n")
+
+
 def test_the_command_prints_a_line_for_each_row(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     project.cases("small", "fake/right", "fake/off")
     project.pytest_here()

@@ -130,13 +130,19 @@ def finding_ratio(finding: Mapping[str, object]) -> float | None:
 
 
 def row_ratio(row: Row) -> float | None:
-    """The largest error/bound ratio of a row, over findings and measures; None when nothing was measured."""
+    """The error/bound ratio of a row by :func:`worst_ratio`."""
     return worst_ratio(row.findings, row.measures)
 
 
 def worst_ratio(findings: Iterable[Mapping[str, object]], measures: Iterable[Mapping[str, object]]) -> float | None:
-    """The same of recorded findings and measures."""
-    measured = [number(measure.get("max_ratio")) for measure in measures]
-    ratios = [finding_ratio(finding) for finding in findings] + measured
+    """The largest error/bound ratio of recorded findings, and without any, of measures.
+
+    None when nothing was measured, and where the first finding, which names the row, has no element: a wrong shape is
+    not as bad as the numbers of another output.
+    """
+    found = [finding_ratio(finding) for finding in findings]
+    if found and found[0] is None:
+        return None
+    ratios = found or [number(measure.get("max_ratio")) for measure in measures]
     known = [math.inf if math.isnan(ratio) else ratio for ratio in ratios if ratio is not None]
     return max(known, default=None)

@@ -30,7 +30,7 @@ MEANINGS: Mapping[Status, str] = {
     "unsupported": "a documented limit of the subject",
     "missing": "the framework is not installed",
 }
-_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt|Exit|Timeout)\b")
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?=: )")
 
 
 @dataclass(frozen=True)

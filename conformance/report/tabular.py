@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from conformance.report.elements import row_ratio
+from conformance.report.text import visible
 from conformance.store import Header, Row, Run
 
 RESULTS_SCHEMA = Path(__file__).parent.parent / "schema" / "results.json"
@@ -36,7 +37,7 @@ def _cells(row: Row) -> list[Any]:
 def _line(cells: list[Any]) -> str:
     stream = io.StringIO()
     csv.writer(stream).writerow(cells)
-    return stream.getvalue()
+    return visible(stream.getvalue().removesuffix("\r\n")) + "\r\n"
 
 
 def results_schema() -> dict[str, Any]:

@@ -115,6 +115,15 @@ class Raising(Right):
         raise RuntimeError("no kernel\nfor this problem")
 
 
+class Unsendable(Right):
+    """What it raises holds what has no encoding, and what a terminal obeys."""
+
+    name = "fake/unsendable"
+
+    def attend(self, problem: Problem) -> Outputs:
+        raise RuntimeError("no file \udcff\x1b[31m")
+
+
 class Lenient(Right):
     """Answers an ill-formed call as if it were well-formed."""
 
@@ -203,6 +212,7 @@ ADAPTER = Adapter(
             Single,
             OffScale,
             Raising,
+            Unsendable,
             Lenient,
             Careless,
             Limited,

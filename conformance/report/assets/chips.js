@@ -5,16 +5,16 @@ import { wordFor, wordsOf } from "./search.js";
 
 const SHOWN = 8;
 
-/** Facets as [label, field, exact, values with their counts]. Only diverging rows speak for kinds and masks. */
+/** Facets as [label, field, exact, values with their counts]. Diverging rows decide which kinds and masks are shown. */
 function facets() {
   const diverging = rows.filter((row) => row.diverging);
   const some = diverging.length ? diverging : rows;
   return [
     ["is", "is", false, inOrder(statuses, (row) => row.status)],
     ["changed", "changed", false, inOrder(changes, (row) => row.change)],
-    ["kind", "kind", true, most(tally(some, (row) => row.kinds))],
-    ["dtype", "dtype", true, most(tally(rows, (row) => [row.case.facts.dtype]))],
-    ["mask", "mask", false, most(tally(some, (row) => String(row.case.facts.mask ?? "none").split("+")))],
+    ["kind", "kind", true, most(some, (row) => row.kinds)],
+    ["dtype", "dtype", true, most(rows, (row) => [row.case.facts.dtype])],
+    ["mask", "mask", false, most(some, (row) => String(row.case.facts.mask ?? "none").split("+"))],
   ];
 }
 
@@ -31,7 +31,12 @@ function tally(some, values) {
   return counts;
 }
 
-const most = (counts) => [...counts].sort((one, other) => other[1] - one[1]).slice(0, SHOWN);
+/** The values most frequent in some rows, each with its count in all rows: those that its chip will find. */
+function most(some, values) {
+  const counts = tally(rows, values);
+  const frequent = [...tally(some, values)].sort((one, other) => other[1] - one[1]).slice(0, SHOWN);
+  return frequent.map(([value]) => [value, counts.get(value)]);
+}
 
 /** Fill the bar; `write` receives the new query when a chip is pressed. */
 export function buildChips(write) {

@@ -33,7 +33,7 @@ export function filter(query) {
   const others = inPageOrder(found.filter((row) => !row.listed));
   shown = { query, matches: inPageOrder(found), others, listed: 0 };
   byId("matched").textContent =
-    query === "" ? plural(rows.length, "case") : `${count(found.length)} of ${count(rows.length)}`;
+    query === "" ? plural(rows.length, "pair") : `${count(found.length)} of ${plural(rows.length, "pair")}`;
   byId("no-divergence").hidden = visible.length > 0 || families.length === 0;
   showOthers(query !== "" && visible.length === 0 && found.length > 0);
   markCells(query);
