@@ -5,8 +5,8 @@ some case files with an empty cache folder, and again with the full one; each in
 value comparison is one output of one call compared as a whole. The table gives medians of CPU milliseconds for each.
 
 The wheels of PyTorch and JAX ship no tests of their layers; ``--pytorch`` and ``--jax`` name checkouts of their
-sources. ONNX is no dependency: ``pip install --no-deps --target FOLDER onnx expecttest`` and ``PYTHONPATH=FOLDER`` leave
-the environment as it is (expecttest is what PyTorch's samples import). The exit status is 1 when the second run is not
+sources. ONNX is no dependency: ``pip install --no-deps --target FOLDER onnx expecttest`` with ``PYTHONPATH=FOLDER``
+keeps the environment (expecttest is what PyTorch's samples import). The exit status is 1 when the second run is not
 ahead of every peer; with ``--files all`` also when it costs more than 2 ms for each comparison.
 """
 
@@ -23,7 +23,7 @@ from statistics import median
 
 from benchmarks.floor import PYTEST, values_in
 from benchmarks.page import PERFORMANCE, ROOT, Table
-from benchmarks.peer_tests import COUNTED
+from benchmarks.peer_tests import COUNTED, PEERS
 from benchmarks.processes import Cost, cost_of
 from conformance.casefolder import case_files
 from conformance.store import latest_run, read_run
@@ -35,11 +35,16 @@ FIRST, SECOND = "this suite, first run", "this suite, second run"
 
 @dataclass(frozen=True)
 class Peer:
-    """Tests to run by ``benchmarks.peer_tests``, or the reason why they cannot run."""
+    """Tests that ``benchmarks.peer_tests`` knows by ``key``, or the reason why they cannot run."""
 
+    key: str
     name: str
-    arguments: tuple[str, ...] = ()
+    folder: Path | None = None
     missing: str | None = None
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return (self.key,) if self.folder is None else (self.key, str(self.folder))
 
 
 @dataclass
@@ -73,34 +78,29 @@ class Figure:
 
 
 def peers_of(pytorch: Path | None, jax: Path | None) -> Iterator[Peer]:
-    """Every peer."""
-    yield _installed("ONNX: node tests of Attention, reference evaluator", "onnx", ("onnx",))
-    yield _installed("PyTorch: samples of SDPA and MHA", "torch-samples", ("torch", "expecttest"))
-    yield _keras()
-    for name, key, library, checkout, option in (
-        ("PyTorch: tests of MultiheadAttention", "torch", "torch", pytorch, "--pytorch"),
-        ("JAX: tests of dot_product_attention", "jax", "jax", jax, "--jax"),
-    ):
-        reason = f"the wheel ships no such tests; name a checkout of its sources with `{option}`"
-        absent = _absent((library,)) or (reason if checkout is None else None)
-        yield Peer(name, (key, str(checkout)), absent)
+    """Every peer; PyTorch and JAX by checkouts of their sources."""
+    yield Peer("onnx", "ONNX: node tests of Attention, reference evaluator", missing=_absent("onnx"))
+    yield Peer("torch-samples", "PyTorch: samples of SDPA and MHA", missing=_absent("torch", "expecttest"))
+    yield _keras("keras", "Keras: tests of its attention layers, TensorFlow")
+    yield _checkout("torch", "PyTorch: tests of MultiheadAttention", pytorch, "--pytorch")
+    yield _checkout("jax", "JAX: tests of dot_product_attention", jax, "--jax")
 
 
-def _installed(name: str, key: str, modules: Sequence[str]) -> Peer:
-    return Peer(name, (key,), _absent(modules))
-
-
-def _keras() -> Peer:
-    name, found = "Keras: tests of its attention layers, TensorFlow", find_spec("keras")
-    absent = _absent(("keras", "tensorflow"))
+def _keras(key: str, name: str) -> Peer:
+    absent, found = _absent("keras", "tensorflow"), find_spec("keras")
     if absent is not None or found is None or found.origin is None:
-        return Peer(name, missing=absent or "keras has no folder")
+        return Peer(key, name, missing=absent)
     folder = Path(found.origin).parent / "src" / "layers" / "attention"
     shipped = (folder / "multi_head_attention_test.py").exists()
-    return Peer(name, ("keras", str(folder)), None if shipped else "this release ships no tests")
+    return Peer(key, name, folder, None if shipped else "this release ships no tests")
 
 
-def _absent(modules: Sequence[str]) -> str | None:
+def _checkout(key: str, name: str, folder: Path | None, option: str) -> Peer:
+    reason = f"the wheel ships no such tests; name a checkout of its sources with `{option}`"
+    return Peer(key, name, folder, _absent(key) or (reason if folder is None else None))
+
+
+def _absent(*modules: str) -> str | None:
     missing = " ".join(name for name in modules if find_spec(name) is None)
     return f"not installed: `pip install --no-deps --target FOLDER {missing}`, `PYTHONPATH=FOLDER`" if missing else None
 
@@ -164,6 +164,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--files", nargs="+", metavar="FILE", default=[f"cases/{name}.yaml" for name in FILES],
                       help=f"case files, or all (default: {', '.join(FILES)})")  # fmt: skip
     made.add_argument("--subjects", metavar="EXPRESSION", help="as for pytest -k (default: all subjects)")
+    made.add_argument("--peers", nargs="+", metavar="PEER", choices=PEERS, default=list(PEERS),
+                      help=f"which peers (default: all of {', '.join(PEERS)})")  # fmt: skip
     made.add_argument("--pytorch", type=Path, metavar="FOLDER", help="a checkout of PyTorch's sources")
     made.add_argument("--jax", type=Path, metavar="FOLDER", help="a checkout of JAX' sources")
     made.add_argument("--write", action="store_true", help=f"put the table into {PERFORMANCE.relative_to(ROOT)}")
@@ -174,7 +176,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     whole = "all" in options.files
     files = [str(path.relative_to(ROOT)) for path in case_files(ROOT / "cases")] if whole else options.files
-    peers = tuple(peers_of(*(path and path.absolute() for path in (options.pytorch, options.jax))))
+    known = peers_of(*(path and path.absolute() for path in (options.pytorch, options.jax)))
+    peers = [peer for peer in known if peer.key in options.peers]
     figures = measured(peers, files, options)
     text = "\n".join(lines_of(figures, files, options)) + "\n"
     print(text, end="")
