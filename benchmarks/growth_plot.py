@@ -9,8 +9,9 @@ from math import ceil, floor, log10
 from benchmarks.growth_runs import Growth, Memory
 
 WIDTH, HEIGHT = 340, 240  # of a panel, with its margins
-LEFT, RIGHT, TOP, BOTTOM = 58, 14, 34, 44
+LEFT, RIGHT, TOP, BOTTOM = 58, 28, 34, 44
 STYLE = """\
+.paper { fill: #fff }
 text { font: 12px system-ui, sans-serif; fill: #1f2328 }
 .title { font-weight: 600 }
 .axis { stroke: #59636e; fill: none }
@@ -19,7 +20,7 @@ text { font: 12px system-ui, sans-serif; fill: #1f2328 }
 .a { stroke: #0550ae } .b { stroke: #953800; stroke-dasharray: 6 3 }
 .c { stroke: #59636e; stroke-dasharray: 2 3 }
 @media (prefers-color-scheme: dark) {
-  text { fill: #f0f6fc } .axis, .c { stroke: #9198a1 } .grid { stroke: #3d444d }
+  .paper { fill: #0d1117 } text { fill: #f0f6fc } .axis, .c { stroke: #9198a1 } .grid { stroke: #3d444d }
   .a { stroke: #79c0ff } .b { stroke: #ffa657 }
 }"""
 
@@ -115,6 +116,7 @@ def plot(growths: Sequence[Growth]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {2 * WIDTH} {HEIGHT}" width="{2 * WIDTH}" role="img">',
         "<title>Time and memory of runs of growing size</title>",
         f"<style>{STYLE}</style>",
+        '<rect class="paper" width="100%" height="100%"/>',
         f'<g transform="translate({LEFT} {TOP})">',
         *times(growths),
         f'</g><g transform="translate({WIDTH + LEFT} {TOP})">',
