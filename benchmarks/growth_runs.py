@@ -21,12 +21,15 @@ MASKS = (
     {"explicit": {"pattern": "random", "axes": "TS"}},
 )
 REGIMES = ("normal", "tiny", "coherent", "dominant-key", "equal")
-# Each process notes its resident memory in KiB, now and at most, with every twentieth pair that is done and at its end.
+# Each process notes its resident memory in KiB, now and at most, with every twentieth pair that is done and at its end;
+# also how many frameworks it has imported.
 CONFTEST = """\
 import json
 import os
+import sys
 from pathlib import Path
 
+FRAMEWORKS = ("torch", "tensorflow", "jax")
 PROCESS = os.environ.get("PYTEST_XDIST_WORKER", "main")
 STEP, DONE = 20, []
 
@@ -36,7 +39,8 @@ def note():
     found = dict(line.split(":", 1) for line in lines)
     sizes = [int(found[name].split()[0]) for name in ("VmRSS", "VmHWM")]
     with Path(__file__).with_name(f"memory-{PROCESS}.jsonl").open("a") as stream:
-        stream.write(json.dumps([len(DONE), *sizes]) + "\\n")
+        imported = sum(name in sys.modules for name in FRAMEWORKS)
+        stream.write(json.dumps([len(DONE), *sizes, imported]) + "\\n")
 
 
 def pytest_runtest_logfinish(nodeid):
@@ -52,17 +56,23 @@ def pytest_unconfigure():
 
 @dataclass(frozen=True)
 class Memory:
-    """Resident memory of one process, in bytes, after so many pairs, and the most that it ever was."""
+    """Resident memory of one process, in bytes, and the number of frameworks in it, after so many pairs; and the most
+    that it ever was."""
 
     pairs: tuple[int, ...]
     sizes: tuple[int, ...]
+    frameworks: tuple[int, ...]
     peak: int
 
     @property
     def creep(self) -> float:
-        """Largest in the last half of its pairs, as a multiple of the largest in the first."""
-        half = (len(self.sizes) + 1) // 2
-        return max(self.sizes[half:], default=0) / max(self.sizes[:half])
+        """The largest size in the second half of its longest time with the same frameworks, as a multiple of the
+        largest in the first half, which has the warm-up: a worker that takes over others' pairs imports their
+        framework."""
+        number = max(set(self.frameworks), key=self.frameworks.count)
+        sizes = [size for size, imported in zip(self.sizes, self.frameworks, strict=True) if imported == number]
+        half = (len(sizes) + 1) // 2
+        return max(sizes[half:], default=0) / max(sizes[:half])
 
 
 @dataclass(frozen=True)
@@ -118,5 +128,5 @@ def case_file(repetitions: int, subjects: Sequence[str]) -> str:
 
 def memory_of(path: Path) -> Memory:
     """What a process noted."""
-    pairs, sizes, peaks = zip(*map(json.loads, path.read_text("utf-8").splitlines()), strict=True)
-    return Memory(pairs, tuple(1024 * size for size in sizes), 1024 * max(peaks))
+    pairs, sizes, peaks, imported = zip(*map(json.loads, path.read_text("utf-8").splitlines()), strict=True)
+    return Memory(pairs, tuple(1024 * size for size in sizes), imported, 1024 * max(peaks))

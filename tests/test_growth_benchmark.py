@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,10 +21,15 @@ MIB = 2**20
 LINE = re.compile(r"^\| ([\d,]+) \| ([\d,]+) \| ([\d.]+) \| ([\d.]+) \| [\d.]+ \| ([\d,]+) MiB \|", re.MULTILINE)
 
 
+def memory(sizes: Sequence[int], frameworks: Sequence[int]) -> Memory:
+    """Of a worker that had so many MiB, and so many frameworks, in turn."""
+    return Memory(tuple(range(len(sizes))), tuple(size * MIB for size in sizes), tuple(frameworks), max(sizes) * MIB)
+
+
 def growth(values: int, seconds: float, *sizes: int) -> Growth:
-    """A run of one worker that had so many MiB in turn."""
-    memory = Memory(tuple(range(len(sizes))), tuple(size * MIB for size in sizes), max(sizes) * MIB)
-    return Growth(values, values // 10, seconds, seconds, 1, 1, memory, (memory,))
+    """A run of one worker."""
+    worker = memory(sizes, [1] * len(sizes))
+    return Growth(values, values // 10, seconds, seconds, 1, 1, worker, (worker,))
 
 
 def figures(text: str) -> list[list[float]]:
@@ -46,17 +52,20 @@ def test_runs_of_growing_size_are_measured_and_drawn(tmp_path: Path) -> None:
 
 def test_each_missed_target_is_told() -> None:
     least = growth(1_000, 1, 500, 500)
-    assert list(missed([least, growth(10_000, 10.9, 500, 540)])) == []
+    assert list(missed([least, growth(10_000, 10.9, 500, 520)])) == []
     assert list(missed([least, growth(10_000, 11.1, 500, 500)])) == [
         "10.0 times the comparisons take 11.1 times as long (cpu)",
         "10.0 times the comparisons take 11.1 times as long (wall)",
     ]
-    larger = list(missed([least, growth(10_000, 10, 500, 1_600)]))
-    assert [re.sub(r"\d\S*", "#", line) for line in larger] == [
-        "# comparisons: a worker has # GiB, # are allowed",
-        "a worker of # comparisons is # times as large as before",
-        "worker # is # times as large in the second half of its pairs",
+    assert list(missed([least, growth(10_000, 10, 500, 1_600)])) == [
+        "10,000 comparisons: a worker has 1.56 GiB, 1.5 are allowed",
+        "worker 1 is 3.20 times as large in the second half of its pairs",
     ]
+
+
+def test_a_framework_that_is_imported_late_is_no_creep() -> None:
+    assert memory([100, 300, 303, 300, 306, 600], [0, 1, 1, 1, 1, 2]).creep == pytest.approx(306 / 303)
+    assert memory([100, 300, 303, 300, 306, 600], [0, 1, 1, 1, 1, 1]).creep == pytest.approx(600 / 303)
 
 
 def test_cases_grow_in_number_and_not_in_forms(tmp_path: Path) -> None:
@@ -72,8 +81,8 @@ def test_a_plot_holds_every_run_and_every_worker() -> None:
     runs = [growth(1_000, 2, 400, 500), growth(10_000, 20, 400, 500, 510)]
     drawn = plot(runs)
     assert [text for text in ("1,000", "10,000", "worker 1") if f">{text}<" not in drawn] == []
-    (memory,) = (found for found in re.findall(r'd="(M[^"]+)"/>\n<path[^>]*/>\n<text[^>]*>worker 1', drawn))
-    assert memory.count("L") == 2
+    (drawn_memory,) = (found for found in re.findall(r'd="(M[^"]+)"/>\n<path[^>]*/>\n<text[^>]*>worker 1', drawn))
+    assert drawn_memory.count("L") == 2
 
 
 def test_the_page_quotes_runs_that_meet_the_targets() -> None:
@@ -82,5 +91,5 @@ def test_the_page_quotes_runs_that_meet_the_targets() -> None:
     assert [round(values, -int(len(str(int(values))) - 1)) for values, *_ in runs] == [1_000, 10_000, 100_000]
     (_, _, cpu, wall, before), (_, _, more_cpu, more_wall, after) = runs[1:]
     assert more_cpu <= 11 * cpu and more_wall <= 11 * wall
-    assert after <= 1.1 * before and after <= 1536
+    assert max(before, after) <= 1536
     assert "performance-growth.svg" in PERFORMANCE.read_text("utf-8")
