@@ -150,9 +150,9 @@ def lines_of(figures: Sequence[Figure], files: Sequence[str], options: argparse.
     """The table."""
     names = "all case files" if "all" in options.files else ", ".join(Path(name).stem for name in files)
     subjects = "all subjects" if options.subjects is None else f"subjects like `{options.subjects}`"
-    yield f"This suite: {names}; {subjects}, `-n {options.workers}`. Medians of {options.rounds} rounds."
+    yield f"This suite: {names}; {subjects}, `-n {options.workers}`. Rounds: {options.rounds}."
     yield ""
-    yield "| tests | value comparisons | CPU s | CPU ms for each | range |"
+    yield "| tests | value comparisons | CPU s | CPU ms for each, median | range |"
     yield "|---|---:|---:|---:|---|"
     yield from (figure.line() for figure in figures)
 
