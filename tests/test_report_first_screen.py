@@ -28,7 +28,7 @@ def test_a_pattern_filters_to_its_cases(visit: Visitor, report: Path) -> None:
     assert (
         seen.page.locator("#query").input_value() == f"pattern:{lines.all_inner_texts().index(last.inner_text()) + 1}"
     )
-    assert seen.page.locator("#matched").inner_text() == "2 of 259"
+    assert seen.page.locator("#matched").inner_text() == "2 of 259 pairs"
     assert seen.listed() == ["b", "b"]
     assert last.locator("a.count").get_attribute("aria-current") == "true"
 
@@ -73,7 +73,7 @@ def test_changed_rows_are_listed_and_found(visit: Visitor, report: Path) -> None
         ("changed:gone", 0),
     ):
         seen.page.locator("#query").fill(words)
-        assert seen.page.locator("#matched").inner_text() == f"{number} of 259", words
+        assert seen.page.locator("#matched").inner_text() == f"{number} of 259 pairs", words
     seen.page.locator("#since a", has_text="a[beta/mha]").click()
     seen.page.wait_for_selector("#case h1")
     assert "new since 20260101-000000.000000" in seen.page.locator("#case").inner_text()
