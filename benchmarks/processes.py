@@ -32,7 +32,8 @@ def cost_of(command: Sequence[str], folder: Path, environment: Mapping[str, str]
     reader = [sys.executable, "-m", "benchmarks.processes", *command]
     added = dict(environment or {})
     paths = [str(Path(__file__).resolve().parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    own = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **added}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}  # of an outer run
+    own = {**inherited, "PYTHONPATH": os.pathsep.join(paths), **added}
     done = subprocess.run(reader, cwd=folder, env=own, capture_output=True, text=True, check=False)
     output, _, figures = done.stdout.rstrip("\n").rpartition("\n")
     cpu, wall, memory, code = figures.split()

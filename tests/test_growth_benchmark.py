@@ -42,6 +42,7 @@ def test_runs_of_growing_size_are_measured_and_drawn(tmp_path: Path) -> None:
     picture = tmp_path / "growth.svg"
     command = [sys.executable, "-m", "benchmarks.growth", "--sizes", "100", "300", "--subjects", "numpy/reference"]
     done = subprocess.run([*command, "--plot", str(picture)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout, done.stderr
     few, many = figures(done.stdout)
     assert many[:2] == [3 * few[0], 3 * few[1]], done.stdout + done.stderr
     assert few[4] > 30
