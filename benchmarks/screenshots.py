@@ -40,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _take(page, f"report-{scheme}")
             page.goto(f"{address}#{urlencode({'row': nodes[0]})}")
             page.wait_for_selector("#case .stage canvas")
+            page.evaluate("document.querySelector('#case [aria-label=\"Where it differs\"]').scrollIntoView()")
             _take(page, f"case-{scheme}")
         browser.close()
     return 0
