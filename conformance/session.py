@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 KEPT_RUNS = 10
 SCRIPTS_OF_A_KIND = 3
+SUMMARY_WIDTH = 100  # columns, where the terminal has as many
 LARGEST_SCRIPT = 90_000  # characters of a reproducer that is stored; the command line writes the larger ones anew
 DIVERGING = ("new", "stale", "known", "errored")
 
@@ -173,7 +174,7 @@ def publish(run: Run, path: Path, page: Path | None = None, compared: Comparison
     write_report(run, path, run.script, compared)
     if page is not None:
         append_summary(run, page)
-    return summary_lines(run, path)
+    return summary_lines(run, path, min(SUMMARY_WIDTH, shutil.get_terminal_size((SUMMARY_WIDTH, 0)).columns))
 
 
 def _script(pair: Pair) -> str | None:

@@ -157,6 +157,16 @@ def test_what_cannot_be_written_is_refused_before_the_run(project: Project, opti
     result.stderr.fnmatch_lines([f"*{option} cannot be written*"])
 
 
+def test_the_summary_keeps_within_a_narrow_terminal(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.cases("small", "fake/right", "fake/off")
+    monkeypatch.setenv("COLUMNS", "50")
+    lines = output_of(project.pytest_here()).splitlines()
+    start = next(place for place, line in enumerate(lines) if line.startswith("attention conformance"))
+    shown = [line for line in lines[start:] if line.startswith(("attention", "  ", "verdict", "NEW", "missing"))]
+    assert any(line.startswith("NEW") for line in shown)
+    assert all(len(line) <= 50 for line in shown if not line.startswith("missing")), shown
+
+
 def test_the_summary_names_the_report(project: Project) -> None:
     project.cases("small", "fake/off")
     result = project.pytest_here()
