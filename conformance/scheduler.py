@@ -26,9 +26,11 @@ LEAST_SECONDS = 10.0  # of work left, below which it is not worth importing a fr
 
 @dataclass
 class _Scope:
-    """Places of pairs in the collection that one worker should run, and what a pair took so far."""
+    """Places of pairs in the collection that one worker should run, and what a pair took so far. ``framework`` is
+    what they need, empty for what needs none."""
 
     left: deque[int]
+    framework: str = ""
     done: int = 0
     seconds: float = 0.0
 
@@ -40,16 +42,17 @@ class _Scope:
     def halved(self) -> _Scope:
         """The second half of what is left, as a scope of its own."""
         half = [self.left.pop() for _ in range(len(self.left) // 2)]
-        return _Scope(deque(reversed(half)), self.done, self.seconds)
+        return _Scope(deque(reversed(half)), self.framework, self.done, self.seconds)
 
 
 @dataclass
 class _Worker:
-    """``running`` holds what was sent and not reported yet, in order, with the scope of each; ``alike`` says whether
-    the worker collected what the first one did, None before it has."""
+    """``running`` holds what was sent and not reported yet, in order, with the scope of each; ``frameworks`` are those
+    it was given work for; ``alike`` says whether it collected what the first one did, None before it has."""
 
     scope: _Scope = field(default_factory=lambda: _Scope(deque()))
     running: dict[int, _Scope] = field(default_factory=dict)
+    frameworks: set[str] = field(default_factory=set)
     alike: bool | None = None
 
 
@@ -147,15 +150,23 @@ class FrameworkScheduling:
         """Give a worker the next scope, or, once it would stand idle, half of what takes the others longest; whether
         there was one."""
         if self._waiting:
-            worker.scope = self._waiting.popleft()
-            return True
-        if len(worker.running) > 1:
+            worker.scope = min(self._waiting, key=lambda scope: self._strangeness(worker, scope))
+            self._waiting.remove(worker.scope)
+        elif len(worker.running) > 1:
             return False
-        longest = max((other.scope for other in self._workers.values()), key=lambda scope: scope.seconds_left)
-        if longest.seconds_left < LEAST_SECONDS:
-            return False
-        worker.scope = longest.halved()
+        else:
+            longest = max((other.scope for other in self._workers.values()), key=lambda scope: scope.seconds_left)
+            if longest.seconds_left < LEAST_SECONDS:
+                return False
+            worker.scope = longest.halved()
+        worker.frameworks.add(worker.scope.framework)
         return bool(worker.scope.left)
+
+    def _strangeness(self, worker: _Worker, scope: _Scope) -> int:
+        """0 for work with a framework that the worker has, 1 for one that nobody has, 2 for one that others have."""
+        if scope.framework in worker.frameworks:
+            return 0
+        return 2 if any(scope.framework in other.frameworks for other in self._workers.values()) else 1
 
     def _report_difference(self, node: Any, collection: Sequence[str]) -> None:
         first = next(other for other, worker in self._workers.items() if worker.alike)
@@ -167,21 +178,21 @@ class FrameworkScheduling:
 
 def scopes_of(collection: Iterable[str]) -> list[_Scope]:
     """The scopes of a collection: those that compile first, then the largest."""
-    found: dict[str, deque[int]] = {}
+    found: dict[tuple[str, str], deque[int]] = {}
     for place, nodeid in enumerate(collection):
         found.setdefault(scope_of(nodeid), deque()).append(place)
-    ranked = sorted(found.items(), key=lambda item: ("::" not in item[0], len(item[1])), reverse=True)
-    return [_Scope(places) for _, places in ranked]
+    ranked = sorted(found.items(), key=lambda item: (not item[0][1], len(item[1])), reverse=True)
+    return [_Scope(places, name.partition("/")[0]) for (name, _), places in ranked]
 
 
-def scope_of(nodeid: str) -> str:
-    """Name of the scope of a pair: a subject, a framework, or ``framework::file``."""
+def scope_of(nodeid: str) -> tuple[str, str]:
+    """What a pair's scope is: a subject or a framework, and the file, which is empty where all files are one scope."""
     file, _, name = nodeid.partition("::")
     subject = name.rpartition("[")[2].rstrip("]")
     try:
         adapter = adapter_of(subject)
     except KeyError:
-        return f"::{file}"
+        return "", file
     if not adapter.slow:
-        return f"{adapter.framework}::{file}"
-    return subject if subject in adapter.slow else adapter.framework
+        return adapter.framework, file
+    return (subject if subject in adapter.slow else adapter.framework), ""

@@ -82,10 +82,10 @@ def pairs(subject: str, count: int, file: str = "a") -> list[str]:
 
 
 def test_scopes_are_frameworks_that_compile_then_files(project: Project) -> None:
-    assert scope_of("cases/a.yaml::one[fake/right]") == "fake"
-    assert scope_of("cases/a.yaml::one[fake/slow]") == "fake/slow"
-    assert scope_of("cases/a.yaml::one[absent/mha]") == "absent::cases/a.yaml"
-    assert scope_of("cases/a.yaml::case-file") == "::cases/a.yaml"
+    assert scope_of("cases/a.yaml::one[fake/right]") == ("fake", "")
+    assert scope_of("cases/a.yaml::one[fake/slow]") == ("fake/slow", "")
+    assert scope_of("cases/a.yaml::one[absent/mha]") == ("absent", "cases/a.yaml")
+    assert scope_of("cases/a.yaml::case-file") == ("", "cases/a.yaml")
     collection = [
         *pairs("absent/mha", 5),
         *pairs("fake/right", 2),
@@ -103,6 +103,15 @@ def test_every_pair_runs_once_and_a_framework_in_one_worker(project: Project) ->
     assert set(range(60)) <= set(nodes[0].ran)
     assert scheduling.tests_finished and not scheduling.has_pending
     assert all(node.shutting_down for node in nodes)
+
+
+def test_a_worker_goes_on_with_the_framework_that_it_has(project: Project) -> None:
+    collection = [*pairs("fake/right", 60), *pairs("fake/slow", 30), *pairs("absent/mha", 40)]
+    collection += pairs("absent/mha", 50, "b")
+    scheduling, nodes, _ = started(collection)
+    run_all(scheduling, nodes)
+    assert set(range(90)) == {place for place in nodes[0].ran if place < 90}
+    assert nodes[0].ran[:90] == [*range(90)] and nodes[1].ran == [*range(130, 180), *range(90, 130)]
 
 
 def test_a_worker_without_work_takes_half_of_what_takes_longest(project: Project) -> None:
