@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import Any
@@ -84,14 +86,28 @@ def crash_row(pair: Pair, message: str) -> Row:
 def _loaded(name: str) -> _Loaded | Errored:
     """A subject, or what its construction raised: a framework that cannot be imported is tried once in a process."""
     try:
-        with warnings.catch_warnings():  # what an import warns about is not a verdict, and must not become an error
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(), _uncollected():
+            warnings.simplefilter("ignore")  # what an import warns about is not a verdict, and must not become an error
             subject = load(name)
             return _Loaded(subject, {str(name): str(number) for name, number in subject.versions().items()})
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         return errored(error)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Keep the collector of cycles from the hundred thousands of objects that a framework's import makes: now, and,
+    since these live as long as the process, ever after."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if enabled:
+            gc.enable()
 
 
 def _status(

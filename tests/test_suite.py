@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from conformance.adapter import Subject, adapter_of, load
 from conformance.casefolder import case_files, cases_of, check_suite, faulty, readable
 from conformance.errors import CaseFileError, Fault, LedgerError
-from conformance.pair import crash_row
+from conformance.pair import conclude, crash_row
 from conformance.suite import find_pair, idle_entries, pair_ids, pairs_of, select
 from conformance.verdict import Agrees, Diverges, Errored, Worst
 from tests.projects import Project
@@ -171,3 +172,14 @@ def test_paths_of_pairs_do_not_depend_on_the_folder_that_is_current(
     monkeypatch.chdir(project.site)
     (pair,) = select(path, project.root, True).pairs
     assert Path(pair.case.source.file) == Path("cases/small.yaml")
+
+
+def test_what_an_import_makes_is_left_to_itself_by_the_collector(project: Project) -> None:
+    project.cases("small", "fake/right")
+    (pair,) = pairs_of(case_files(project.root / "cases"), project.root)
+    before = gc.get_freeze_count()
+    try:
+        assert conclude(pair, ()).row.status == "agrees"
+        assert gc.get_freeze_count() > before and gc.isenabled()
+    finally:
+        gc.unfreeze()
