@@ -127,7 +127,8 @@ def engine_seconds(run: Run) -> float:
 def lines_of(figures: Sequence[Figure], rounds: Sequence[Round]) -> Iterator[str]:
     """The table."""
     run = rounds[0].run
-    yield f"{len(run.rows):,} pairs, {values_in(run):,} value comparisons; medians of {len(rounds)} rounds."
+    files = ", ".join(Path(file).stem for file in dict.fromkeys(row.file for row in run.rows))
+    yield f"{len(run.rows):,} pairs, {values_in(run):,} value comparisons; {len(rounds)} rounds. Case files: {files}."
     yield ""
     yield "| figure | median | range | target |"
     yield "|---|---|---|---|"

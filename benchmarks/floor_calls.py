@@ -19,14 +19,16 @@ from conformance.calls import calls_of, limit_of
 from conformance.environment import one_thread_each
 from conformance.problem import Problem
 from conformance.spec import Case
-from conformance.suite import pairs_of
+from conformance.suite import compile_order, pairs_of
 from conformance.tensors import problem_of
 
 
 def main(files: Sequence[str]) -> None:
     """Make the calls and print how many they were."""
     root = Path.cwd()
-    pairs = list(pairs_of([root / file for file in files], root, full=False))
+    pairs = sorted(
+        pairs_of([root / file for file in files], root, full=False), key=lambda pair: compile_order(pair.case)
+    )
     count = 0
     for adapter in adapters():
         for pair in pairs:
