@@ -121,7 +121,7 @@ def test_ten_thousand_rows_open_and_filter_quickly(visit: Visitor, tmp_path: Pat
           query.value = words; query.dispatchEvent(new Event("input")); document.body.offsetHeight;
           return performance.now() - begun; })"""
         )
-        for _ in range(3)
+        for _ in range(6)
     ]
     spent = [min(times) for times in zip(*rounds, strict=True)]  # what the page costs, not what else the machine does
     assert max(spent) < 100, spent
