@@ -20,11 +20,11 @@ from statistics import median
 from benchmarks.page import PERFORMANCE, ROOT, Table
 from benchmarks.processes import Cost, cost_of
 from conformance.casefolder import case_files
+from conformance.report.costs import JUDGING
 from conformance.store import Run, latest_run, read_run
 
 PYTEST = (sys.executable, "-m", "pytest")
 CONFORMANCE = (sys.executable, "-m", "conformance")
-ENGINE = ("reference", "compare")  # stages whose seconds are the engine's
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def values_in(run: Run) -> int:
 
 def engine_seconds(run: Run) -> float:
     """CPU seconds of the stages that are this suite's own."""
-    return sum(row.seconds.get(stage, 0.0) for row in run.rows for stage in ENGINE)
+    return sum(row.seconds.get(stage, 0.0) for row in run.rows for stage in JUDGING)
 
 
 def lines_of(figures: Sequence[Figure], rounds: Sequence[Round]) -> Iterator[str]:
